@@ -1,0 +1,3 @@
+module github.com/samebit/samebit
+
+go 1.26
