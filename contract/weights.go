@@ -2,7 +2,10 @@
 
 package contract
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Shape is what a layer's sizes are, and how it weighs its routes.
 type Shape struct {
@@ -42,45 +45,68 @@ func (s Shape) Check() error {
 
 // Check says which weight does not have the shape's size, or nil.
 func (w *Weights) Check(s Shape) error {
-	if err := s.Check(); err != nil {
-		return err
-	}
-	size := func(name string, have, need int) error {
-		if have != need {
-			return fmt.Errorf("weights: %s has %d elements: need %d", name, have, need)
-		}
-		return nil
-	}
-	expert := func(name string, e *Expert, width int) error {
-		for _, m := range []struct {
-			name string
-			data []BF16
-		}{{"gate", e.Gate}, {"up", e.Up}, {"down", e.Down}} {
-			if err := size(name+" "+m.name, len(m.data), s.Hidden*width); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if err := size("router", len(w.Router), s.Experts*s.Hidden); err != nil {
-		return err
-	}
-	if len(w.Experts) != s.Experts {
-		return fmt.Errorf("weights: %d experts: need %d", len(w.Experts), s.Experts)
-	}
+	c := sizes{s, "weights"}
+	err := cmp.Or(s.Check(), c.size("router", len(w.Router), s.Experts*s.Hidden), c.experts(len(w.Experts), w.Shared != nil))
 	for e := range w.Experts {
-		if err := expert(fmt.Sprintf("expert %d", e), &w.Experts[e], s.Width); err != nil {
-			return err
-		}
+		x := &w.Experts[e]
+		err = cmp.Or(err, c.expert(e, len(x.Gate), len(x.Up), len(x.Down)))
 	}
-	if (w.Shared != nil) != (s.SharedWidth > 0) {
-		return fmt.Errorf("weights: shared expert present: %t; need %t (shared width %d)", w.Shared != nil, s.SharedWidth > 0, s.SharedWidth)
+	if x := w.Shared; x != nil {
+		err = cmp.Or(err, c.expert(s.Experts, len(x.Gate), len(x.Up), len(x.Down)))
 	}
-	if w.Shared == nil {
-		return size("shared gate", len(w.SharedGate), 0)
+	return cmp.Or(err, c.sharedGate(len(w.SharedGate)))
+}
+
+// Check says which accumulator does not have the shape's size, or nil.
+func (g *Gradients) Check(s Shape) error {
+	c := sizes{s, "gradients"}
+	err := cmp.Or(s.Check(), c.size("router", len(g.Router), s.Experts*s.Hidden), c.experts(len(g.Experts), g.Shared != nil))
+	for e := range g.Experts {
+		x := &g.Experts[e]
+		err = cmp.Or(err, c.expert(e, len(x.Gate), len(x.Up), len(x.Down)))
 	}
-	if err := size("shared gate", len(w.SharedGate), s.Hidden); err != nil {
-		return err
+	if x := g.Shared; x != nil {
+		err = cmp.Or(err, c.expert(s.Experts, len(x.Gate), len(x.Up), len(x.Down)))
 	}
-	return expert("shared expert", w.Shared, s.SharedWidth)
+	return cmp.Or(err, c.sharedGate(len(g.SharedGate)))
+}
+
+// sizes checks what weights and gradients have in common.
+type sizes struct {
+	Shape
+	what string
+}
+
+func (c sizes) size(name string, have, need int) error {
+	if have != need {
+		return fmt.Errorf("%s: %s has %d elements: need %d", c.what, name, have, need)
+	}
+	return nil
+}
+
+func (c sizes) experts(have int, shared bool) error {
+	if have != c.Experts {
+		return fmt.Errorf("%s: %d experts: need %d", c.what, have, c.Experts)
+	}
+	if shared != (c.SharedWidth > 0) {
+		return fmt.Errorf("%s: shared expert present: %t; need %t (shared width %d)", c.what, shared, c.SharedWidth > 0, c.SharedWidth)
+	}
+	return nil
+}
+
+// expert checks expert e, the shared one being expert E.
+func (c sizes) expert(e, gate, up, down int) error {
+	name, need := fmt.Sprintf("expert %d", e), c.Hidden*c.Width
+	if e == c.Experts {
+		name, need = "shared expert", c.Hidden*c.SharedWidth
+	}
+	return cmp.Or(c.size(name+" gate", gate, need), c.size(name+" up", up, need), c.size(name+" down", down, need))
+}
+
+func (c sizes) sharedGate(have int) error {
+	need := 0
+	if c.SharedWidth > 0 {
+		need = c.Hidden
+	}
+	return c.size("shared gate", have, need)
 }

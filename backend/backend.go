@@ -1,0 +1,104 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+// Package backend is what a machine must do to run the layer: hold vectors in its own memory, hold a layer's weights, and
+// carry out the stages of the contract on them. The flow above decides which stage comes when; an exchange between ranks
+// stands between two stages; a backend knows nothing of either.
+package backend
+
+import (
+	"fmt"
+
+	"github.com/samebit/samebit/contract"
+)
+
+// Dtype is what a buffer's elements are.
+type Dtype int
+
+const (
+	BF16 Dtype = iota // contract.BF16
+	FP32              // float32
+	I32               // int32
+)
+
+// Size is an element's size in bytes.
+func (d Dtype) Size() int {
+	if d == BF16 {
+		return 2
+	}
+	return 4
+}
+
+func (d Dtype) String() string { return [...]string{"BF16", "FP32", "I32"}[d] }
+
+// Buffer is a vector in a backend's own memory. Only the backend that made it can look inside; a buffer of zero elements
+// is allowed, and a nil Buffer means "none".
+type Buffer interface {
+	Dtype() Dtype
+	Len() int
+	// Slice is the part of the buffer from one element to another, sharing its memory.
+	Slice(from, to int) Buffer
+}
+
+// Memory is where a backend's buffers live.
+type Memory interface {
+	// Alloc gives a buffer of n elements; its contents are undefined.
+	Alloc(d Dtype, n int) (Buffer, error)
+	// Free gives the buffer back. A slice of a buffer is not freed.
+	Free(Buffer)
+	// Zero sets every element to zero (+0).
+	Zero(Buffer) error
+	// Write copies host memory into a buffer of the same number of bytes; Read copies it back, after all work that was
+	// asked for before it.
+	Write(dst Buffer, src []byte) error
+	Read(dst []byte, src Buffer) error
+	// Wrap makes a buffer of host memory, which is used in place; a backend whose memory is elsewhere refuses.
+	Wrap(d Dtype, host []byte) (Buffer, error)
+}
+
+// Backend is one machine's way of running layers.
+type Backend interface {
+	Memory
+	// Name is the backend's name in the registry.
+	Name() string
+	// Device says for people what runs the work.
+	Device() string
+	// Load makes the weights ready. The weights' memory is read until the layer is closed, and may be used in place.
+	Load(Spec) (Layer, error)
+	Close() error
+}
+
+// Spec is a layer to load.
+type Spec struct {
+	Shape      contract.Shape
+	Weights    *contract.Weights
+	BF16Logits bool // round the logits to BF16 (R2)
+}
+
+// Layer is a loaded layer: the stages over its weights, each named by its rule. A stage reads and writes the buffers of its
+// argument; on a device it may return before the work is done, and a later Read waits for it.
+type Layer interface {
+	Route(Route) error     // R2, R3, R4, R13
+	Plan(Plan) error       // R5
+	GateUp(GateUp) error   // R6
+	Down(Down) error       // R6
+	Combine(Combine) error // R7
+
+	PlanBackward(PlanBackward) error       // R5, R9
+	ExpertsBackward(ExpertsBackward) error // R8
+	RouteBackward(RouteBackward) error     // R10
+	RowsBackward(RowsBackward) error       // R9
+	InputGradient(InputGradient) error     // R9
+	NewFold(*Gradients) (Fold, error)      // R10, R11
+
+	Close() error
+}
+
+// UnsupportedError says that this machine cannot run a backend.
+type UnsupportedError struct {
+	Backend    string
+	Need, Have string
+}
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("backend %s: need %s, have %s", e.Backend, e.Need, e.Have)
+}

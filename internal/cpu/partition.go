@@ -1,0 +1,39 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+// task is a block of one group's output columns, for all of the group's rows.
+type task struct {
+	group    int
+	from, to int // columns
+}
+
+// column block: what one task takes at the least, and in multiples of which groups are cut.
+const block = 16
+
+// partition cuts the columns of all groups into one list of tasks for each worker, of about equal cost. It depends on its
+// arguments alone. cost is what one column of a group costs; 0 leaves the group out.
+func partition(workers, groups int, columns, cost func(group int) int) [][]task {
+	total := 0
+	for g := range groups {
+		total += blocks(columns(g)) * cost(g)
+	}
+	tasks := make([][]task, workers)
+	done := 0
+	for g := range groups {
+		n, c := blocks(columns(g)), cost(g)
+		for b := 0; b < n && c > 0; {
+			// The worker whose part of the total the block's middle lies in, and all further blocks of that part.
+			w := (2*done + c) * workers / (2 * total)
+			from := b
+			for b < n && (2*done+c)*workers/(2*total) == w {
+				b++
+				done += c
+			}
+			tasks[w] = append(tasks[w], task{g, from * block, min(b*block, columns(g))})
+		}
+	}
+	return tasks
+}
+
+func blocks(columns int) int { return (columns + block - 1) / block }

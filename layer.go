@@ -1,0 +1,170 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package samebit
+
+import (
+	"fmt"
+
+	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/checkpoint"
+	"github.com/samebit/samebit/contract"
+)
+
+// Layer is a loaded layer. It is safe for concurrent use.
+type Layer struct {
+	shape     contract.Shape
+	options   Options
+	maxTokens int
+	machine   backend.Backend
+	stages    backend.Layer
+	source    *checkpoint.Checkpoint // nil for a layer made by New
+	tensors   []checkpoint.Entry
+}
+
+// Open loads layer number n of the Hugging Face folder dir. The weights stay mapped until Close.
+func Open(dir string, n int, o Options) (*Layer, error) {
+	source, err := checkpoint.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	l, err := Load(source, n, o)
+	if err != nil {
+		source.Close()
+		return nil, err
+	}
+	l.source = source
+	return l, nil
+}
+
+// Load loads layer number n of an open checkpoint, which must stay open until the layer is closed.
+func Load(c *checkpoint.Checkpoint, n int, o Options) (*Layer, error) {
+	from, err := c.Layer(n)
+	if err != nil {
+		return nil, err
+	}
+	l, err := New(from.Shape, &from.Weights, o)
+	if err != nil {
+		return nil, err
+	}
+	l.tensors = from.Tensors
+	return l, nil
+}
+
+// New makes a layer of weights in memory, which may be used in place until Close.
+func New(s contract.Shape, w *contract.Weights, o Options) (*Layer, error) {
+	if o.NormTopK != nil {
+		s.NormTopK = *o.NormTopK
+	}
+	if o.MaxTokens < 0 {
+		return nil, fmt.Errorf("options: MaxTokens %d: need at least 1, or 0 for %d", o.MaxTokens, defaultMaxTokens)
+	}
+	if o.MaxTokens == 0 {
+		o.MaxTokens = defaultMaxTokens
+	}
+	machine, err := o.open()
+	if err != nil {
+		return nil, err
+	}
+	stages, err := machine.Load(backend.Spec{Shape: s, Weights: w, BF16Logits: o.RouterLogits == BF16Logits})
+	if err != nil {
+		machine.Close()
+		return nil, err
+	}
+	return &Layer{shape: s, options: o, maxTokens: o.MaxTokens, machine: machine, stages: stages}, nil
+}
+
+// Shape is the layer's shape.
+func (l *Layer) Shape() contract.Shape { return l.shape }
+
+// Tensors are the checkpoint's own names of the layer's tensors; none for a layer made by New.
+func (l *Layer) Tensors() []checkpoint.Entry { return l.tensors }
+
+// Device says for people what runs the work.
+func (l *Layer) Device() string { return l.machine.Device() }
+
+// Close gives back what the layer holds.
+func (l *Layer) Close() error {
+	err := l.stages.Close()
+	if e := l.machine.Close(); err == nil {
+		err = e
+	}
+	if l.source != nil {
+		if e := l.source.Close(); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// Output is what a Forward gives.
+type Output struct {
+	Y []BF16 // [T,H]
+	Routes
+	Tape *Tape // with Train
+}
+
+// forward is one call of Forward.
+type forward struct {
+	train  bool
+	replay []int32
+}
+
+// Forward runs tokens x [T,H] through the layer. It is one path, with or without a tape. Tokens with a logit that is not
+// finite give both an output and a *RejectedError, unless Options.AllowReject.
+func (l *Layer) Forward(x []BF16, options ...ForwardOption) (*Output, error) {
+	var f forward
+	for _, o := range options {
+		o(&f)
+	}
+	tokens, err := checkTokens("x", x, l.shape)
+	if err != nil {
+		return nil, err
+	}
+	if f.replay != nil {
+		if err := checkReplay(f.replay, tokens, l.shape); err != nil {
+			return nil, err
+		}
+	}
+	out := l.newOutput(tokens)
+	if f.train {
+		out.Tape = &Tape{layer: l, tokens: tokens}
+	}
+	for from := 0; from < tokens; from += l.maxTokens {
+		to := min(from+l.maxTokens, tokens)
+		if err := l.forwardChunk(x, f, out, from, to); err != nil {
+			out.Tape.Free()
+			return nil, err
+		}
+	}
+	if out.Rejected.Tokens > 0 && !l.options.AllowReject {
+		return out, &out.Rejected
+	}
+	return out, nil
+}
+
+// forwardChunk runs the tokens from one to another.
+func (l *Layer) forwardChunk(x []BF16, f forward, out *Output, from, to int) error {
+	m := &arena{machine: l.machine}
+	w := l.newWork(m, to-from, f.train)
+	put(m, w.route.X, rowsOf(x, from, to, l.shape.Hidden))
+	if f.replay != nil {
+		w.route.Replay = m.alloc(backend.I32, (to-from)*l.shape.TopK)
+		put(m, w.route.Replay, rowsOf(f.replay, from, to, l.shape.TopK))
+	}
+	m.run(func() error { return l.stages.Route(w.route) })
+	m.run(func() error { return l.stages.Plan(w.plan) })
+	m.run(func() error { return l.stages.GateUp(w.gateUp) })
+	m.run(func() error { return l.stages.Down(w.down) })
+	m.run(func() error { return l.stages.Combine(w.combine) })
+	get(m, rowsOf(out.Y, from, to, l.shape.Hidden), w.combine.Y)
+	out.Routes.read(m, w.route, from, to, l.shape)
+	if m.err == nil && f.train {
+		out.Tape.chunks = append(out.Tape.chunks, chunk{from, to, w, m})
+		m.free(w.down.Out, w.combine.Y) // the backward has no use for them
+		return nil
+	}
+	return m.close()
+}
+
+// rowsOf is the rows from one to another of a matrix of n columns.
+func rowsOf[T any](m []T, from, to, n int) []T { return m[from*n : to*n] }

@@ -1,0 +1,125 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package samebit
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/samebit/samebit/backend"
+)
+
+// arena is the buffers of one piece of work, freed together. Its first error stops all that follows, so that a list of
+// stages reads without a check between any two.
+type arena struct {
+	machine backend.Backend
+	buffers []backend.Buffer
+	err     error
+}
+
+func (m *arena) alloc(d backend.Dtype, n int) backend.Buffer {
+	if m.err != nil {
+		return nil
+	}
+	b, err := m.machine.Alloc(d, n)
+	if err != nil {
+		m.err = err
+		return nil
+	}
+	m.buffers = append(m.buffers, b)
+	return b
+}
+
+func (m *arena) run(stage func() error) {
+	if m.err == nil {
+		m.err = stage()
+	}
+}
+
+// free gives some buffers back ahead of the others.
+func (m *arena) free(buffers ...backend.Buffer) {
+	for _, b := range buffers {
+		m.machine.Free(b)
+		m.buffers = slices.DeleteFunc(m.buffers, func(have backend.Buffer) bool { return have == b })
+	}
+}
+
+// close gives everything back and says the first error.
+func (m *arena) close() error {
+	for _, b := range m.buffers {
+		m.machine.Free(b)
+	}
+	m.buffers = nil
+	return m.err
+}
+
+func put[T any](m *arena, dst backend.Buffer, src []T) {
+	m.run(func() error { return m.machine.Write(dst, bytesOf(src)) })
+}
+
+func get[T any](m *arena, dst []T, src backend.Buffer) {
+	m.run(func() error { return m.machine.Read(bytesOf(dst), src) })
+}
+
+// bytesOf is the memory of v.
+func bytesOf[T any](v []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
+}
+
+// work is the buffers of one forward, by stage.
+type work struct {
+	route   backend.Route
+	plan    backend.Plan
+	gateUp  backend.GateUp
+	down    backend.Down
+	combine backend.Combine
+}
+
+func (l *Layer) newWork(m *arena, tokens int, train bool) work {
+	s := l.shape
+	slots := tokens * s.TopK
+	route := backend.Route{
+		Tokens:  tokens,
+		X:       m.alloc(backend.BF16, tokens*s.Hidden),
+		Logits:  m.alloc(backend.FP32, tokens*s.Experts),
+		Status:  m.alloc(backend.I32, tokens),
+		IDs:     m.alloc(backend.I32, slots),
+		Weights: m.alloc(backend.FP32, slots),
+	}
+	rows := l.newRows(m, tokens)
+	routed := newActivations(m, slots*s.Width, train)
+	var shared backend.Activations
+	if rows.Shared {
+		route.Z = m.alloc(backend.FP32, tokens)
+		shared = newActivations(m, tokens*s.SharedWidth, train)
+	}
+	out := m.alloc(backend.BF16, tokens*(s.TopK+1)*s.Hidden)
+	return work{
+		route:  route,
+		plan:   backend.Plan{IDs: route.IDs, Rows: rows},
+		gateUp: backend.GateUp{X: route.X, Rows: rows, Routed: routed, Shared: shared},
+		down:   backend.Down{Rows: rows, Routed: routed, Shared: shared, Out: out},
+		combine: backend.Combine{Rows: rows, In: out, Weights: route.Weights, Z: route.Z, Status: route.Status,
+			Y: m.alloc(backend.BF16, tokens*s.Hidden)},
+	}
+}
+
+func (l *Layer) newRows(m *arena, tokens int) backend.Rows {
+	s := l.shape
+	all := tokens * (s.TopK + 1)
+	return backend.Rows{
+		Tokens: tokens, Slots: s.TopK, Shared: s.SharedWidth > 0,
+		Offsets: m.alloc(backend.I32, s.Experts+2),
+		Token:   m.alloc(backend.I32, all),
+		Slot:    m.alloc(backend.I32, all),
+		Row:     m.alloc(backend.I32, all),
+	}
+}
+
+func newActivations(m *arena, n int, train bool) backend.Activations {
+	a := backend.Activations{H: m.alloc(backend.BF16, n)}
+	if train {
+		a.G, a.U = m.alloc(backend.FP32, n), m.alloc(backend.FP32, n)
+	}
+	return a
+}
