@@ -2,6 +2,8 @@
 
 package contract
 
+import "slices"
+
 // FoldSegment is how many rows of the token stream one segment of a weight gradient's dot product takes (R11).
 const FoldSegment = 32
 
@@ -68,3 +70,8 @@ func FoldRouter(acc []float32, dl float32, x []BF16) {
 
 // accumulate adds v, rounding to nearest even; a NaN is 0x7FFFFFFF (R0).
 func accumulate(acc *float32, v float32) { *acc = nan(*acc + v) }
+
+// Clone copies the accumulators and what waits.
+func (g *ExpertGradient) Clone() *ExpertGradient {
+	return &ExpertGradient{slices.Clone(g.Gate), slices.Clone(g.Up), slices.Clone(g.Down), slices.Clone(g.waiting)}
+}
