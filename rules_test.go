@@ -21,7 +21,7 @@ const module = "github.com/samebit/samebit"
 var layers = []string{
 	"contract",
 	"backend",
-	"internal/host", "internal/ref", "internal/cpu",
+	"internal/host", "internal/ref", "internal/cpu", "internal/cuda",
 	"checkpoint/internal", "checkpoint/safetensors", "checkpoint/testdata", "checkpoint",
 	"internal/bits",
 	"internal/testgen",
@@ -29,7 +29,7 @@ var layers = []string{
 	"contract/contracttest", "contract/testdata",
 	"gate",
 	"internal/ui", "internal/cli",
-	"cmd",
+	"cmd", "internal/cmd",
 }
 
 // sourceFiles calls do for every file of these kinds that the repository holds.

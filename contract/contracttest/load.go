@@ -41,12 +41,28 @@ func load(t *testing.T, o samebit.Options) {
 	x, dy = tokens(len(ids), uneven, 26)
 	open(t, o, uneven, weights(uneven, 27)).check("uneven groups", x, dy, ids)
 
-	// What experts far apart in size contribute: one answer, in slot order.
-	cancel := contract.Shape{Hidden: 16, Experts: 4, TopK: 4, Width: 16, NormTopK: true}
-	cw := weights(cancel, 28)
-	for e, size := range []float32{1e20, 1, -1e20, 1} {
-		scale(cw.Experts[e].Down, size)
+	cancelling(t, o)
+}
+
+// cancelling: experts whose rows are A, B, -A and D, |A| being about 1e20, so that a sum in another order has another
+// value. The slots' order decides y's, the experts' order dx's.
+func cancelling(t *testing.T, o samebit.Options) {
+	shape := contract.Shape{Hidden: 16, Experts: 4, TopK: 4, Width: 16, NormTopK: true}
+	w := weights(shape, 28)
+	clear(w.Router) // equal weights, exactly
+	w.Experts[2] = contract.Expert{Gate: w.Experts[0].Gate, Up: w.Experts[0].Up, Down: slices.Clone(w.Experts[0].Down)}
+	scale(w.Experts[0].Down, 1e20)
+	scale(w.Experts[2].Down, -1e20)
+	const n = 24
+	x, dy := tokens(n, shape, 29)
+	s := open(t, o, shape, w)
+	s.check("experts of 1e20, 1, -1e20, 1", x, dy, nil)
+	var ids []int32
+	r := seeded(30)
+	for range n {
+		for _, e := range r.Perm(4) {
+			ids = append(ids, int32(e))
+		}
 	}
-	x, dy = tokens(20, cancel, 29)
-	open(t, o, cancel, cw).check("experts of 1e20, 1, -1e20, 1", x, dy, nil)
+	s.check("experts of 1e20, 1, -1e20, 1 in other slots", x, dy, ids)
 }

@@ -28,7 +28,7 @@ func open(o backend.Options) (backend.Backend, error) {
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	return &Backend{workers: workers, kernels: portable}, nil
+	return &Backend{workers: workers, kernels: sets()[0]}, nil
 }
 
 func (*Backend) Name() string { return "cpu" }

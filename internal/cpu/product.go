@@ -20,6 +20,9 @@ type kernels struct {
 	fold func(acc []float32, stride int, a [][]contract.BF16, from, to int, b [][]contract.BF16)
 }
 
+// sets are the kernels that this machine can run, the best first.
+func sets() []kernels { return []kernels{portable} }
+
 // portable are the kernels in Go alone.
 var portable = kernels{"go", portableNT, portableNN, portableFold}
 

@@ -1,0 +1,149 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/samebit/samebit/contract"
+)
+
+// families are kinds of operands: the exponent fields of a and b, from and how many, and the share of zeros. They cover the
+// whole range, both ends of the law's, and sums that overflow.
+var families = []struct {
+	name string
+	a, b [2]int
+	zero float64
+}{
+	{"ordinary", [2]int{120, 10}, [2]int{110, 12}, 0},
+	{"sparse", [2]int{120, 10}, [2]int{110, 12}, 0.8},
+	{"one exponent", [2]int{127, 1}, [2]int{127, 1}, 0},
+	{"wide", [2]int{60, 130}, [2]int{60, 130}, 0.1},
+	{"whole range", [2]int{0, 255}, [2]int{0, 255}, 0.1},
+	{"near the least scale", [2]int{57, 12}, [2]int{57, 12}, 0},
+	{"below FP32's least step", [2]int{45, 12}, [2]int{45, 20}, 0.3},
+	{"subnormal", [2]int{0, 1}, [2]int{100, 50}, 0},
+	{"overflow", [2]int{188, 4}, [2]int{188, 4}, 0},
+	{"huge and tiny", [2]int{1, 254}, [2]int{127, 1}, 0},
+	{"with infinities and NaN", [2]int{126, 130}, [2]int{126, 3}, 0.1},
+}
+
+func operand(r *rand.Rand, n int, within [2]int, zero float64) []contract.BF16 {
+	v := make([]contract.BF16, n)
+	signed := r.IntN(4) > 0 // else sums only grow
+	for i := range v {
+		b := r.IntN(128) | (within[0]+r.IntN(within[1]))%256<<7
+		if r.IntN(3) == 0 {
+			b |= 0x7F
+		}
+		if signed {
+			b |= r.IntN(2) << 15
+		}
+		if r.Float64() < zero {
+			b &= 0x8000
+		}
+		v[i] = contract.BF16(b)
+	}
+	return v
+}
+
+// TestProducts holds every set of kernels against the contract's dot product, bit for bit.
+func TestProducts(t *testing.T) {
+	for _, k := range sets() {
+		for _, f := range families {
+			t.Run(k.name+"/"+f.name, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(1, 2))
+				for _, c := range []struct{ n, m, k int }{{1, 1, 1}, {1, 16, 16}, {3, 17, 15}, {2, 33, 40}, {5, 64, 128}, {1, 48, 272}, {37, 70, 96}, {65, 31, 33}, {2, 16, 2048}} {
+					x, w := rowsOf(operand(r, c.n*c.k, f.a, f.zero), c.k), rowsOf(operand(r, c.m*c.k, f.b, f.zero), c.k)
+					testNT(t, k, x, w, 0)
+					testNT(t, k, x, w, contract.LogitSegment)
+					testNN(t, k, x, transposed(w), r.IntN(c.m))
+					rows := min(c.k, contract.FoldSegment)
+					testFold(t, k, transposed(x)[:rows], transposed(w)[:rows], r.IntN(c.n))
+				}
+			})
+		}
+	}
+}
+
+func transposed(m [][]contract.BF16) [][]contract.BF16 {
+	out := make([][]contract.BF16, len(m[0]))
+	for j := range out {
+		for i := range m {
+			out[j] = append(out[j], m[i][j])
+		}
+	}
+	return out
+}
+
+func column(m [][]contract.BF16, j int) []contract.BF16 {
+	var c []contract.BF16
+	for _, r := range m {
+		c = append(c, r[j])
+	}
+	return c
+}
+
+func testNT(t *testing.T, k kernels, x, w [][]contract.BF16, segment int) {
+	t.Helper()
+	stride := len(w) + 3
+	out := poison(len(x) * stride)
+	k.nt(out, stride, x, w, segment)
+	for i := range x {
+		for j := range w {
+			want := contract.TCDotSegments(x[i], w[j], max(segment, 1<<20*(1-min(segment, 1))))
+			same(t, fmt.Sprintf("nt %dx%dx%d segment %d", len(x), len(w), len(x[0]), segment), i, j, out[i*stride+j], want)
+		}
+	}
+}
+
+func testNN(t *testing.T, k kernels, x, w [][]contract.BF16, from int) {
+	t.Helper()
+	to := len(w[0])
+	stride := to - from
+	out := poison(len(x) * stride)
+	k.nn(out, stride, x, w, from, to)
+	for i := range x {
+		for j := from; j < to; j++ {
+			same(t, fmt.Sprintf("nn %dx%dx%d", len(x), to-from, len(w)), i, j, out[i*stride+j-from], contract.TCDot(x[i], column(w, j)))
+		}
+	}
+}
+
+func testFold(t *testing.T, k kernels, a, b [][]contract.BF16, from int) {
+	t.Helper()
+	rows, columns := len(a[0]), len(b[0])
+	acc := make([]float32, rows*columns)
+	for i := range acc {
+		acc[i] = float32(i%7) * 0.37
+	}
+	want := append([]float32(nil), acc...)
+	k.fold(acc, columns, a, from, rows, b)
+	for i := range rows {
+		for j := range columns {
+			at := i*columns + j
+			if i >= from {
+				accumulate(&want[at], contract.TCDot(column(a, i), column(b, j)))
+			}
+			same(t, fmt.Sprintf("fold %dx%dx%d", rows, columns, len(a)), i, j, acc[at], want[at])
+		}
+	}
+}
+
+func poison(n int) []float32 {
+	p := make([]float32, n)
+	for i := range p {
+		p[i] = math.Float32frombits(0x7FFF7FFF)
+	}
+	return p
+}
+
+func same(t *testing.T, what string, i, j int, have, want float32) {
+	t.Helper()
+	if h, w := math.Float32bits(have), math.Float32bits(want); h != w {
+		t.Fatalf("%s: [%d,%d] is %08X (%v), want %08X (%v)", what, i, j, h, have, w, want)
+	}
+}
