@@ -38,5 +38,5 @@ func Example() {
 	fmt.Printf("token 0 went to experts %v; %d experts without a token\n", out.IDs[:4], out.Load().Dead)
 	// Output:
 	// y 8192, dx 8192, expert 3's down projection 8192
-	// token 0 went to experts [11 9 4 8]; 0 experts without a token
+	// token 0 went to experts [13 7 14 3]; 0 experts without a token
 }
