@@ -50,7 +50,7 @@ func Load(c *checkpoint.Checkpoint, n int, o Options) (*Layer, error) {
 	return l, nil
 }
 
-// New makes a layer of weights in memory, which may be used in place until Close.
+// New makes a layer of weights in memory, which may be used in place until Close: change them only ahead of a Refresh.
 func New(s contract.Shape, w *contract.Weights, o Options) (*Layer, error) {
 	if o.NormTopK != nil {
 		s.NormTopK = *o.NormTopK
@@ -81,6 +81,10 @@ func (l *Layer) Tensors() []checkpoint.Entry { return l.tensors }
 
 // Device says for people what runs the work.
 func (l *Layer) Device() string { return l.machine.Device() }
+
+// Refresh takes note that the weights have changed in place, as after an optimizer's step. Weights that are not finite are
+// refused (R13). No other call may run meanwhile, nor between the change and the Refresh.
+func (l *Layer) Refresh() error { return l.stages.Refresh() }
 
 // Close gives back what the layer holds.
 func (l *Layer) Close() error {

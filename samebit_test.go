@@ -5,11 +5,15 @@ package samebit_test
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/samebit/samebit"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/contract/contracttest"
+	"github.com/samebit/samebit/internal/cpu"
 	"github.com/samebit/samebit/internal/testgen"
 )
 
@@ -81,9 +85,28 @@ func sum(v []float32) [32]byte {
 	return sha256.Sum256(b)
 }
 
-// Every backend that runs on any machine passes the one suite.
+// Every backend that runs on any machine passes the one suite: the CPU's with each instruction set that this machine has,
+// then the contract itself. SAMEBIT_REQUIRE=avx512,avx2 fails where one of those is not there.
 func TestConformance(t *testing.T) {
-	for _, name := range []string{"cpu", "ref"} {
-		t.Run(name, func(t *testing.T) { contracttest.Run(t, samebit.Options{Backend: name}) })
+	for _, kernels := range cpu.Kernels() {
+		t.Run("cpu/"+kernels, func(t *testing.T) {
+			t.Setenv(cpu.Env, kernels)
+			contracttest.Run(t, samebit.Options{Backend: "cpu"})
+		})
+	}
+	t.Run("ref", func(t *testing.T) { contracttest.Run(t, samebit.Options{Backend: "ref"}) })
+	for _, need := range strings.Split(os.Getenv("SAMEBIT_REQUIRE"), ",") {
+		if strings.HasPrefix(need, "avx") && !slices.Contains(cpu.Kernels(), need) {
+			t.Errorf("SAMEBIT_REQUIRE names %s: this machine has %v", need, cpu.Kernels())
+		}
+	}
+}
+
+// No environment variable changes a bit, and none is silently ignored (R14).
+func TestKernelsByName(t *testing.T) {
+	t.Setenv(cpu.Env, "sse9")
+	_, err := samebit.New(shape, &weights, samebit.Options{})
+	if want := "backend cpu: need SAMEBIT_CPU=sse9, have "; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want one that begins with %q", err, want)
 	}
 }

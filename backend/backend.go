@@ -62,7 +62,8 @@ type Backend interface {
 	Name() string
 	// Device says for people what runs the work.
 	Device() string
-	// Load makes the weights ready. The weights' memory is read until the layer is closed, and may be used in place.
+	// Load makes the weights ready, and refuses those that are not finite (R13). Their memory is read until the layer is
+	// closed, and may be used in place.
 	Load(Spec) (Layer, error)
 	Close() error
 }
@@ -90,6 +91,9 @@ type Layer interface {
 	InputGradient(InputGradient) error     // R9
 	NewFold(*Gradients) (Fold, error)      // R10, R11
 
+	// Refresh takes note that the weights' memory has changed, as after an optimizer's step, and refuses weights that are not
+	// finite (R13). Between the change and the Refresh no stage may run.
+	Refresh() error
 	Close() error
 }
 

@@ -26,7 +26,7 @@ func Exp(x float32) float32 {
 	p = float32(float32(p*float32(r*r))+r) + 1
 	// 2^n in two factors, since n reaches from -150 to 128 and each factor must be a normal number.
 	half := math.Floor(float64(n) / 2)
-	return float32(p*pow2(int(half))) * pow2(int(float64(n)-half))
+	return float32(float32(p*pow2(int(half))) * pow2(int(float64(n)-half)))
 }
 
 // Sigmoid is 1 / (1 + e^-z), each step rounded to nearest even (R7).

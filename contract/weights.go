@@ -110,3 +110,26 @@ func (c sizes) sharedGate(have int) error {
 	}
 	return c.size("shared gate", have, need)
 }
+
+// CheckFinite says which weight is the first that is not finite, or nil (R13).
+func (w *Weights) CheckFinite() error {
+	check := func(name string, v []BF16) error {
+		for i, b := range v {
+			if !b.Finite() {
+				return fmt.Errorf("weights: %s has %v at %d: need finite values", name, b.Float32(), i)
+			}
+		}
+		return nil
+	}
+	expert := func(name string, e *Expert) error {
+		return cmp.Or(check(name+" gate", e.Gate), check(name+" up", e.Up), check(name+" down", e.Down))
+	}
+	err := cmp.Or(check("router", w.Router), check("shared gate", w.SharedGate))
+	for e := range w.Experts {
+		err = cmp.Or(err, expert(fmt.Sprintf("expert %d", e), &w.Experts[e]))
+	}
+	if w.Shared != nil {
+		err = cmp.Or(err, expert("shared expert", w.Shared))
+	}
+	return err
+}

@@ -85,6 +85,8 @@ func gradients(t *testing.T, o samebit.Options) {
 	}
 	s.sameGradients("main_grad", into, oracle)
 
+	refreshed(t, o)
+
 	// Clear refusals.
 	if _, err = s.layer.Backward(nil, dy, nil); err != nil {
 		wantError(t, err, "no tape")
@@ -102,4 +104,24 @@ func wantError(t *testing.T, err error, part string) {
 	if err == nil || !strings.Contains(err.Error(), part) {
 		t.Errorf("error %v, want one with %q", err, part)
 	}
+}
+
+// refreshed: weights that change in place by many powers of two, as an optimizer's step never would; and then to a NaN.
+func refreshed(t *testing.T, o samebit.Options) {
+	w := weights(small, 34)
+	s := open(t, o, small, w)
+	x, dy := tokens(33, small, 35)
+	for _, by := range []float32{1, 1e9, 1e-12} {
+		for e := range w.Experts {
+			scale(w.Experts[e].Gate, by)
+			scale(w.Experts[e].Down, by)
+		}
+		scale(w.SharedGate, by)
+		if err := s.layer.Refresh(); err != nil {
+			t.Fatal(err)
+		}
+		s.check("weights changed in place", x, dy, nil)
+	}
+	w.Experts[7].Up[3] = 0x7FC0
+	wantError(t, s.layer.Refresh(), "expert 7 up has NaN at 3")
 }

@@ -1,13 +1,15 @@
 // Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
 
-// Package cpu is the backend for ordinary processors: blocked products over a fixed partition of the work. Which worker
-// does what depends on the plan alone, never on arrival, and no sum is ever split, so the bits do not depend on the workers.
+// Package cpu is the backend for ordinary processors: blocked products over a fixed partition of the work, with AVX-512, AVX2
+// or Go's own kernels. Which worker does what depends on the plan alone, never on arrival, and no sum is ever split, so the
+// bits do not depend on the workers.
 package cpu
 
 import (
 	"fmt"
+	"os"
 	"runtime"
-	"sync"
+	"strings"
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
@@ -19,38 +21,56 @@ func init() { backend.Register("cpu", open) }
 // Backend implements backend.Backend.
 type Backend struct {
 	host.Memory
-	workers int
-	kernels kernels
+	crew *crew
 }
+
+// Env names the kernels to use in place of the machine's best. It changes no bit; tests climb down the ladder with it.
+const Env = "SAMEBIT_CPU"
 
 func open(o backend.Options) (backend.Backend, error) {
 	workers := o.Workers
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	return &Backend{workers: workers, kernels: sets()[0]}, nil
+	k, err := choose(os.Getenv(Env))
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{crew: newCrew(workers, k)}, nil
+}
+
+// choose gives the kernels of that name, or the best for none.
+func choose(name string) (kernels, error) {
+	for _, k := range sets() {
+		if k.name() == name || name == "" {
+			return k, nil
+		}
+	}
+	return kernels{}, &backend.UnsupportedError{Backend: "cpu", Need: Env + "=" + name, Have: strings.Join(Kernels(), ", ")}
 }
 
 func (*Backend) Name() string { return "cpu" }
 func (b *Backend) Device() string {
-	return fmt.Sprintf("%s/%s, %s kernels, %d workers", runtime.GOOS, runtime.GOARCH, b.kernels.name, b.workers)
+	return fmt.Sprintf("%s/%s, %s kernels, %d workers", runtime.GOOS, runtime.GOARCH, b.crew.kernels.name(), b.crew.size)
 }
 func (*Backend) Close() error { return nil }
 
-// Load checks the weights' sizes and uses them in place.
+// Load checks the weights' sizes, reads them once and uses them in place.
 func (b *Backend) Load(s backend.Spec) (backend.Layer, error) {
 	if err := s.Weights.Check(s.Shape); err != nil {
 		return nil, err
 	}
-	return &layer{Shape: s.Shape, w: s.Weights, bf16Logits: s.BF16Logits, workers: b.workers, kernels: b.kernels}, nil
+	l := &layer{Shape: s.Shape, w: s.Weights, bf16Logits: s.BF16Logits, crew: b.crew, kernels: b.crew.kernels}
+	return l, l.Refresh()
 }
 
 type layer struct {
 	contract.Shape
 	w          *contract.Weights
+	tops       tops
 	bf16Logits bool
-	workers    int
-	kernels    kernels
+	*crew
+	kernels
 }
 
 func (*layer) Close() error { return nil }
@@ -71,6 +91,8 @@ func (l *layer) width(e int) int {
 	return l.Width
 }
 
+func (l *layer) hidden(int) int { return l.Hidden }
+
 // of is the routed or the shared one of two.
 func of[T any](l *layer, e int, routed, shared T) T {
 	if e == l.Experts {
@@ -90,16 +112,3 @@ func rowsOf[T any](m []T, n int) [][]T {
 	}
 	return r
 }
-
-// each runs do once on every worker, at the same time.
-func (l *layer) each(do func(worker int)) {
-	var wg sync.WaitGroup
-	for w := 1; w < l.workers; w++ {
-		wg.Go(func() { do(w) })
-	}
-	do(0)
-	wg.Wait()
-}
-
-// share is worker w's part of n things: from one to another.
-func (l *layer) share(w, n int) (from, to int) { return w * n / l.workers, (w + 1) * n / l.workers }

@@ -10,7 +10,7 @@ import (
 	"github.com/samebit/samebit/internal/host"
 )
 
-// fold is R10's sums and R11 over the caller's accumulators. Each group's stream waits in full segments' remainders.
+// fold is R10's sums and R11 over the caller's accumulators. What does not fill a segment waits in its group's stream.
 type fold struct {
 	l       *layer
 	g       *backend.Gradients
@@ -32,7 +32,7 @@ func (l *layer) NewFold(g *backend.Gradients) (backend.Fold, error) {
 	return &fold{l, g, make([]stream, l.Experts+1)}, nil
 }
 
-// accumulators of group e.
+// of is the accumulators of group e.
 func (f *fold) of(e int) backend.ExpertGradient {
 	if e == f.l.Experts {
 		return *f.g.Shared
@@ -48,15 +48,14 @@ func (f *fold) Add(a backend.FoldArgs) error {
 		if p.rows(e) == 0 {
 			continue
 		}
-		s, width, grad := &f.streams[e], l.width(e), of(l, e, a.RoutedGrad, a.SharedGrad)
-		from, to := p.span(e, l.base(p, e), width)
-		s.x = append(s.x, gather(p, e, x, l.Hidden)...)
-		s.dy = append(s.dy, gather(p, e, dy, l.Hidden)...)
-		s.dgate = append(s.dgate, rowsOf(host.BF16(grad.DGate)[from:to], width)...)
-		s.dup = append(s.dup, rowsOf(host.BF16(grad.DUp)[from:to], width)...)
-		s.hw = append(s.hw, rowsOf(host.BF16(grad.HW)[from:to], width)...)
+		s, grad := &f.streams[e], of(l, e, a.RoutedGrad, a.SharedGrad)
+		s.x = gather(s.x, p, e, 0, p.rows(e), x, l.Hidden)
+		s.dy = gather(s.dy, p, e, 0, p.rows(e), dy, l.Hidden)
+		s.dgate = append(s.dgate, l.rows(p, e, grad.DGate)...)
+		s.dup = append(s.dup, l.rows(p, e, grad.DUp)...)
+		s.hw = append(s.hw, l.rows(p, e, grad.HW)...)
 	}
-	f.fold(func(e int) int { return len(f.streams[e].x) / contract.FoldSegment * contract.FoldSegment })
+	f.fold(func(e int) int { return len(f.streams[e].x) / contract.FoldSegment })
 	for e := range f.streams {
 		if p.rows(e) > 0 {
 			f.streams[e].own()
@@ -77,36 +76,39 @@ func (s *stream) own() {
 
 // Flush folds in what waits.
 func (f *fold) Flush() error {
-	f.fold(func(e int) int { return len(f.streams[e].x) })
+	f.fold(func(e int) int { return (len(f.streams[e].x) + contract.FoldSegment - 1) / contract.FoldSegment })
 	return nil
 }
 
 func (*fold) Close() error { return nil }
 
-// fold takes the first rows(e) rows of each group's stream into the accumulators, and drops them.
-func (f *fold) fold(rows func(e int) int) {
+// fold takes some segments of each group's stream into the accumulators, and drops them.
+func (f *fold) fold(segments func(e int) int) {
 	l := f.l
-	// A task is a block of the experts' width: rows of gate's and up's gradients; then a block of H: rows of down's.
-	run := func(columns func(e int) int, do func(t task, s stream, from, to int)) {
-		tasks := partition(l.workers, l.Experts+1, columns, rows)
-		l.each(func(w int) {
-			for _, t := range tasks[w] {
-				for from := 0; from < rows(t.group); from += contract.FoldSegment {
-					do(t, f.streams[t.group], from, min(from+contract.FoldSegment, rows(t.group)))
-				}
-			}
-		})
+	// each calls do for the segments of a task's group.
+	each := func(t task, do func(s stream, from, to int)) {
+		s := f.streams[t.group]
+		for i := range segments(t.group) {
+			do(s, i*contract.FoldSegment, min((i+1)*contract.FoldSegment, len(s.x)))
+		}
 	}
-	run(l.width, func(t task, s stream, from, to int) {
-		g := f.of(t.group)
-		l.kernels.fold(host.FP32(g.Gate), l.Hidden, s.dgate[from:to], t.from, t.to, s.x[from:to])
-		l.kernels.fold(host.FP32(g.Up), l.Hidden, s.dup[from:to], t.from, t.to, s.x[from:to])
+	// Rows of gate's and up's gradients, then rows of down's.
+	l.perGroup(l.width, segments, func(w *worker, t task) {
+		g, at := f.of(t.group), t.from*l.Hidden
+		each(t, func(s stream, from, to int) {
+			x := w.together(s.x[from:to])
+			w.Fold(host.FP32(g.Gate)[at:], l.Hidden, s.dgate[from:to], t.from, t.to, x)
+			w.Fold(host.FP32(g.Up)[at:], l.Hidden, s.dup[from:to], t.from, t.to, x)
+		})
 	})
-	run(l.hidden, func(t task, s stream, from, to int) {
-		l.kernels.fold(host.FP32(f.of(t.group).Down), l.width(t.group), s.dy[from:to], t.from, t.to, s.hw[from:to])
+	l.perGroup(l.hidden, segments, func(w *worker, t task) {
+		width := l.width(t.group)
+		each(t, func(s stream, from, to int) {
+			w.Fold(host.FP32(f.of(t.group).Down)[t.from*width:], width, s.dy[from:to], t.from, t.to, w.together(s.hw[from:to]))
+		})
 	})
 	for e := range f.streams {
-		n := rows(e)
+		n := min(segments(e)*contract.FoldSegment, len(f.streams[e].x))
 		for _, field := range f.streams[e].fields() {
 			*field = slices.Clone((*field)[n:])
 		}
@@ -118,18 +120,18 @@ func (f *fold) router(a backend.FoldArgs) {
 	l, p := f.l, view(a.Rows)
 	x, ids, dlogits, dz := host.BF16(a.X), host.I32(a.IDs), host.FP32(a.DLogits), host.FP32(a.DZ)
 	router, shared := host.FP32(f.g.Router), host.FP32(f.g.SharedGate)
-	l.each(func(w int) {
-		from, to := l.share(w, l.Hidden)
+	l.each(func(w *worker) {
+		from, to := l.share(w.index, l.Hidden)
 		for t := range a.Rows.Tokens {
 			if p.row[t*(p.slots+1)] < 0 {
 				continue
 			}
 			x := row(x, t, l.Hidden)[from:to]
 			l.eachLogit(row(ids, t, l.TopK), dlogits, t, func(e int, dl float32) {
-				contract.FoldRouter(row(router, e, l.Hidden)[from:to], dl, x)
+				l.FoldRouter(row(router, e, l.Hidden)[from:to], dl, x)
 			})
 			if p.shared {
-				contract.FoldRouter(shared[from:to], dz[t], x)
+				l.FoldRouter(shared[from:to], dz[t], x)
 			}
 		}
 	})

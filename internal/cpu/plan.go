@@ -22,26 +22,36 @@ func view(r backend.Rows) plan {
 // rows is how many rows group e has, the first of which is at its offset.
 func (p plan) rows(e int) int { return int(p.offsets[e+1] - p.offsets[e]) }
 
-// base is the row that comes first in group e's width's buffers: the shared expert has its own.
-func (l *layer) base(p plan, e int) int {
+// first is where group e's rows begin in the buffers of its width: the shared expert has its own.
+func (l *layer) first(p plan, e int) int {
 	if e == l.Experts {
-		return int(p.offsets[e])
+		return 0
 	}
-	return 0
+	return int(p.offsets[e])
 }
 
-// gather is group e's rows of a matrix [T,n], by token.
-func gather[T any](p plan, e int, m []T, n int) [][]T {
-	r := make([][]T, 0, p.rows(e))
-	for _, t := range p.token[p.offsets[e]:p.offsets[e+1]] {
-		r = append(r, row(m, int(t), n))
+// gather appends group e's rows from one to another, by token, of a matrix [T,n].
+func gather[T any](rows [][]T, p plan, e, from, to int, m []T, n int) [][]T {
+	first := int(p.offsets[e])
+	for _, t := range p.token[first+from : first+to] {
+		rows = append(rows, row(m, int(t), n))
 	}
-	return r
+	return rows
 }
 
-// slice is group e's rows of a matrix [R,n] whose first row is row base.
-func (p plan) span(e, base, n int) (from, to int) {
-	return (int(p.offsets[e]) - base) * n, (int(p.offsets[e+1]) - base) * n
+// gather is gather into the worker's buffer.
+func (w *worker) gather(p plan, e, from, to int, m []contract.BF16, n int) [][]contract.BF16 {
+	w.rows = gather(w.rows[:0], p, e, from, to, m, n)
+	return w.rows
+}
+
+// joined is each row of a with that of b behind it, in the worker's buffers.
+func (w *worker) joined(a, b [][]contract.BF16) [][]contract.BF16 {
+	w.rows, w.bf16 = w.rows[:0], w.bf16[:0]
+	for i := range a {
+		w.bf16 = append(append(w.bf16, a[i]...), b[i]...)
+	}
+	return append(w.rows, rowsOf(w.bf16, len(a[0])+len(b[0]))...)
 }
 
 // Plan is R5.
@@ -101,10 +111,10 @@ func (l *layer) plan(p plan, tokens int, ids []int32) {
 func (l *layer) PlanBackward(a backend.PlanBackward) error {
 	p, dy := view(a.Rows), host.BF16(a.DY)
 	ids := append([]int32(nil), host.I32(a.IDs)...)
-	l.each(func(w int) {
-		from, to := l.share(w, a.Rows.Tokens)
+	l.each(func(w *worker) {
+		from, to := l.share(w.index, a.Rows.Tokens)
 		for t := from; t < to; t++ {
-			if contract.AllZero(row(dy, t, l.Hidden)) {
+			if l.AllZero(row(dy, t, l.Hidden)) {
 				ids[t*p.slots] = -1
 			}
 		}

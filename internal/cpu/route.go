@@ -3,8 +3,11 @@
 package cpu
 
 import (
+	"math"
+
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/cpu/tcdot"
 	"github.com/samebit/samebit/internal/host"
 )
 
@@ -16,8 +19,8 @@ func (l *layer) Route(a backend.Route) error {
 	l.logits(a)
 	replay, logits, z := host.I32(a.Replay), host.FP32(a.Logits), host.FP32(a.Z)
 	status, ids, weights := host.I32(a.Status), host.I32(a.IDs), host.FP32(a.Weights)
-	l.each(func(w int) {
-		from, to := l.share(w, a.Tokens)
+	l.each(func(w *worker) {
+		from, to := l.share(w.index, a.Tokens)
 		for t := from; t < to; t++ {
 			var again []int32
 			if replay != nil {
@@ -40,9 +43,9 @@ func (l *layer) Route(a backend.Route) error {
 			case again != nil:
 				copy(ids, again)
 			default:
-				selectTop(ids, logits)
+				l.SelectTop(ids, logits)
 			}
-			copy(weights, contract.RouteWeights(logits, ids, l.NormTopK))
+			l.routeWeights(w, weights, logits, ids)
 		}
 	})
 	return nil
@@ -50,49 +53,69 @@ func (l *layer) Route(a backend.Route) error {
 
 // logits is R2: one product, of which the shared gate is one more row.
 func (l *layer) logits(a backend.Route) {
-	x, w := rowsOf(host.BF16(a.X), l.Hidden), rowsOf(l.w.Router, l.Hidden)
-	logits, z := host.FP32(a.Logits), host.FP32(a.Z)
-	l.each(func(worker int) {
-		from, to := l.share(worker, l.Experts)
-		if from < to {
-			l.kernels.nt(logits[from:], l.Experts, x, w[from:to], contract.LogitSegment)
-		}
-		if z != nil && worker == 0 {
-			l.kernels.nt(z, 1, x, [][]contract.BF16{l.w.SharedGate}, contract.LogitSegment)
-		}
+	x, logits, z := host.BF16(a.X), host.FP32(a.Logits), host.FP32(a.Z)
+	router := tcdot.Rows(l.w.Router, l.Hidden, l.tops.router)
+	l.each(func(w *worker) {
+		// Whole panels of experts for each worker.
+		first, last := l.share(w.index, blocks(l.Experts))
+		from, to := min(first*block, l.Experts), min(last*block, l.Experts)
+		chunks(a.Tokens, func(t0, t1 int) {
+			w.set(rowsOf(x[t0*l.Hidden:t1*l.Hidden], l.Hidden))
+			w.Dot(logits[t0*l.Experts+from:], l.Experts, &w.left, router, from, to, contract.LogitSegment)
+		})
 		if l.bf16Logits {
 			for t := range a.Tokens {
 				roundLogits(row(logits, t, l.Experts)[from:to])
 			}
-			if z != nil && worker == 0 {
-				roundLogits(z)
+		}
+		if t0, t1 := l.share(w.index, a.Tokens); z != nil && t0 < t1 {
+			// Here the tokens fill the lanes, since a product does not mind which operand is which.
+			tokens := x[t0*l.Hidden : t1*l.Hidden]
+			w.set([][]contract.BF16{l.w.SharedGate})
+			w.Dot(z[t0:t1], t1-t0, &w.left, tcdot.Rows(tokens, l.Hidden, tcdot.Top(tokens)), 0, t1-t0, contract.LogitSegment)
+			if l.bf16Logits {
+				roundLogits(z[t0:t1])
 			}
 		}
 	})
 }
 
+// roundLogits rounds to BF16; a NaN keeps its FP32 bits (R0).
 func roundLogits(l []float32) {
 	for i, v := range l {
-		l[i] = 0
-		accumulate(&l[i], contract.Round(v).Float32()) // so that a NaN keeps its FP32 bits
+		if v == v {
+			l[i] = contract.Round(v).Float32()
+		}
 	}
 }
 
-// selectTop is R3 by insertion: a later expert goes before an earlier one only if its logit is greater.
-func selectTop(ids []int32, logits []float32) {
-	n := 0
-	for e, v := range logits {
-		if n == len(ids) && !(v > logits[ids[n-1]]) {
-			continue
+// routeWeights is R4.
+func (l *layer) routeWeights(w *worker, weights, logits []float32, ids []int32) {
+	if !l.NormTopK {
+		p := w.float(0, l.Experts)
+		l.softmax(p, logits)
+		for k, e := range ids {
+			weights[k] = p[e]
 		}
-		if n < len(ids) {
-			n++
-		}
-		at := n - 1
-		for ; at > 0 && v > logits[ids[at-1]]; at-- {
-			ids[at] = ids[at-1]
-		}
-		ids[at] = int32(e)
+		return
+	}
+	selected := w.float(0, l.TopK)
+	for k, e := range ids {
+		selected[k] = logits[e]
+	}
+	l.softmax(weights, selected)
+}
+
+// softmax is contract.Softmax into p.
+func (l *layer) softmax(p, logits []float32) {
+	largest := float32(math.Inf(-1))
+	for _, v := range logits {
+		largest = max(largest, v)
+	}
+	l.ExpShift(p, logits, largest)
+	sum := l.Tree(p)
+	for i := range p {
+		p[i] /= sum
 	}
 }
 
@@ -100,9 +123,9 @@ func selectTop(ids []int32, logits []float32) {
 func (l *layer) RouteBackward(a backend.RouteBackward) error {
 	rows, dweight, logits, weights := host.I32(a.Rows.Row), host.FP32(a.DWeight), host.FP32(a.Logits), host.FP32(a.Weights)
 	ids, z, dlogits, dz := host.I32(a.IDs), host.FP32(a.Z), host.FP32(a.DLogits), host.FP32(a.DZ)
-	l.each(func(w int) {
+	l.each(func(w *worker) {
 		dw := make([]float32, l.TopK)
-		from, to := l.share(w, a.Rows.Tokens)
+		from, to := l.share(w.index, a.Rows.Tokens)
 		for t := from; t < to; t++ {
 			of := row(rows, t, l.TopK+1)
 			if of[0] < 0 {
@@ -113,7 +136,8 @@ func (l *layer) RouteBackward(a backend.RouteBackward) error {
 			}
 			var p []float32
 			if !l.NormTopK {
-				p = contract.Softmax(row(logits, t, l.Experts))
+				p = w.float(0, l.Experts)
+				l.softmax(p, row(logits, t, l.Experts))
 			}
 			dl := contract.RouteGradient(row(weights, t, l.TopK), dw, row(ids, t, l.TopK), p, l.NormTopK)
 			copy(row(dlogits, t, len(dl)), dl)

@@ -21,12 +21,13 @@ func (Backend) Name() string   { return "ref" }
 func (Backend) Device() string { return "the contract in scalar Go, one goroutine" }
 func (Backend) Close() error   { return nil }
 
-// Load checks the weights' sizes and uses them in place.
+// Load checks the weights and uses them in place.
 func (Backend) Load(s backend.Spec) (backend.Layer, error) {
 	if err := s.Weights.Check(s.Shape); err != nil {
 		return nil, err
 	}
-	return &layer{s.Shape, s.Weights, s.BF16Logits}, nil
+	l := &layer{s.Shape, s.Weights, s.BF16Logits}
+	return l, l.Refresh()
 }
 
 type layer struct {
@@ -36,6 +37,9 @@ type layer struct {
 }
 
 func (*layer) Close() error { return nil }
+
+// Refresh refuses weights that are not finite (R13).
+func (l *layer) Refresh() error { return l.w.CheckFinite() }
 
 // expert is the weights of group e, the shared expert being group E.
 func (l *layer) expert(e int) *contract.Expert {

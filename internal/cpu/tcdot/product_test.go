@@ -1,11 +1,12 @@
 // Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
 
-package cpu
+package tcdot
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/samebit/samebit/contract"
@@ -50,19 +51,24 @@ func operand(r *rand.Rand, n int, within [2]int, zero float64) []contract.BF16 {
 	return v
 }
 
-// TestProducts holds every set of kernels against the contract's dot product, bit for bit.
+// TestProducts holds every instruction set against the contract's dot product, bit for bit.
 func TestProducts(t *testing.T) {
-	for _, k := range sets() {
+	for _, isa := range Sets() {
+		o := NewWorker(isa)
 		for _, f := range families {
-			t.Run(k.name+"/"+f.name, func(t *testing.T) {
+			t.Run(isa.Name()+"/"+f.name, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(1, 2))
 				for _, c := range []struct{ n, m, k int }{{1, 1, 1}, {1, 16, 16}, {3, 17, 15}, {2, 33, 40}, {5, 64, 128}, {1, 48, 272}, {37, 70, 96}, {65, 31, 33}, {2, 16, 2048}} {
-					x, w := rowsOf(operand(r, c.n*c.k, f.a, f.zero), c.k), rowsOf(operand(r, c.m*c.k, f.b, f.zero), c.k)
-					testNT(t, k, x, w, 0)
-					testNT(t, k, x, w, contract.LogitSegment)
-					testNN(t, k, x, transposed(w), r.IntN(c.m))
+					x, w := rowsOf(operand(r, c.n*c.k, f.a, f.zero), c.k), operand(r, c.m*c.k, f.b, f.zero)
+					for _, segment := range []int{0, 16, contract.LogitSegment} {
+						testRows(t, o, x, w, r.IntN(c.m), segment)
+					}
+					columns := slices.Concat(transposed(rowsOf(w, c.k))...)
+					testColumns(t, o, x, c.m, r.IntN(c.m), columns)
+					cut := r.IntN(c.k+1) * c.m
+					testColumns(t, o, x, c.m, r.IntN(c.m), columns[:cut], columns[cut:])
 					rows := min(c.k, contract.FoldSegment)
-					testFold(t, k, transposed(x)[:rows], transposed(w)[:rows], r.IntN(c.n))
+					testFold(t, o, transposed(x)[:rows], r.IntN(c.n), columns[:rows*c.m])
 				}
 			})
 		}
@@ -87,50 +93,71 @@ func column(m [][]contract.BF16, j int) []contract.BF16 {
 	return c
 }
 
-func testNT(t *testing.T, k kernels, x, w [][]contract.BF16, segment int) {
+// testRows is x times w^T, outputs from one on.
+func testRows(t *testing.T, o *Worker, x [][]contract.BF16, w []contract.BF16, from, segment int) {
 	t.Helper()
-	stride := len(w) + 3
+	k := len(x[0])
+	to, stride := len(w)/k, len(w)/k+3
 	out := poison(len(x) * stride)
-	k.nt(out, stride, x, w, segment)
-	for i := range x {
-		for j := range w {
-			want := contract.TCDotSegments(x[i], w[j], max(segment, 1<<20*(1-min(segment, 1))))
-			same(t, fmt.Sprintf("nt %dx%dx%d segment %d", len(x), len(w), len(x[0]), segment), i, j, out[i*stride+j], want)
-		}
-	}
-}
-
-func testNN(t *testing.T, k kernels, x, w [][]contract.BF16, from int) {
-	t.Helper()
-	to := len(w[0])
-	stride := to - from
-	out := poison(len(x) * stride)
-	k.nn(out, stride, x, w, from, to)
+	var left Left
+	left.Set(x)
+	o.Dot(out, stride, &left, Rows(w, k, Top(w)), from, to, segment)
 	for i := range x {
 		for j := from; j < to; j++ {
-			same(t, fmt.Sprintf("nn %dx%dx%d", len(x), to-from, len(w)), i, j, out[i*stride+j-from], contract.TCDot(x[i], column(w, j)))
+			want := contract.TCDot(x[i], w[j*k:][:k])
+			if segment > 0 {
+				want = contract.TCDotSegments(x[i], w[j*k:][:k], segment)
+			}
+			same(t, fmt.Sprintf("rows %dx%dx%d segment %d", len(x), to-from, k, segment), i, j, out[i*stride+j-from], want)
 		}
 	}
 }
 
-func testFold(t *testing.T, k kernels, a, b [][]contract.BF16, from int) {
+// testColumns is x times the parts, one below the other, of m columns.
+func testColumns(t *testing.T, o *Worker, x [][]contract.BF16, m, from int, parts ...[]contract.BF16) {
 	t.Helper()
-	rows, columns := len(a[0]), len(b[0])
+	w := rowsOf(slices.Concat(parts...), m)
+	out := poison(len(x) * (m - from))
+	var left Left
+	left.Set(x)
+	top := 0
+	for _, p := range parts {
+		top = max(top, Top(p))
+	}
+	o.Dot(out, m-from, &left, Columns(m, top, parts...), from, m, 0)
+	for i := range x {
+		for j := from; j < m; j++ {
+			same(t, fmt.Sprintf("columns %dx%dx%d", len(x), m-from, len(w)), i, j, out[i*(m-from)+j-from], contract.TCDot(x[i], column(w, j)))
+		}
+	}
+}
+
+func testFold(t *testing.T, o *Worker, a [][]contract.BF16, from int, b []contract.BF16) {
+	t.Helper()
+	rows, columns := len(a[0]), len(b)/len(a)
 	acc := make([]float32, rows*columns)
 	for i := range acc {
-		acc[i] = float32(i%7) * 0.37
+		acc[i] = []float32{0, 0.37, -1e30, 3e38, float32(math.Inf(1)), float32(math.NaN()), 1e-40}[i%7]
 	}
-	want := append([]float32(nil), acc...)
-	k.fold(acc, columns, a, from, rows, b)
+	want := slices.Clone(acc)
+	o.Fold(acc[from*columns:], columns, a, from, rows, b)
 	for i := range rows {
 		for j := range columns {
 			at := i*columns + j
 			if i >= from {
-				accumulate(&want[at], contract.TCDot(column(a, i), column(b, j)))
+				accumulate(&want[at], contract.TCDot(column(a, i), column(rowsOf(b, columns), j)))
 			}
 			same(t, fmt.Sprintf("fold %dx%dx%d", rows, columns, len(a)), i, j, acc[at], want[at])
 		}
 	}
+}
+
+func rowsOf(m []contract.BF16, n int) [][]contract.BF16 {
+	var r [][]contract.BF16
+	for ; len(m) >= n; m = m[n:] {
+		r = append(r, m[:n:n])
+	}
+	return r
 }
 
 func poison(n int) []float32 {

@@ -1,0 +1,28 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package tcdot
+
+import "slices"
+
+// ISA is one instruction set's kernels. The zero value is Go alone.
+type ISA struct {
+	name        string
+	lanes       int // outputs of a panel
+	core        func(panel, x *byte, xg int, acc *float32, n, ng int, bad *byte)
+	transpose   func(w *uint16, stride int, buf *uint32)
+	expandPairs func(buf *uint32, np int, panel *byte, scale, base uint32, next uintptr, stride int)
+	expandRows  func(w *uint16, stride, ahead, nk int, panel *byte, scale, base uint32)
+	finish      [4]func(acc, scale, out *float32, stride, n int) // +1: add, +2: the order of expandRows
+}
+
+// Go is the portable one.
+var Go = &ISA{name: "go"}
+
+// Sets are those that this machine can run, the best first and Go last.
+func Sets() []*ISA { return append(slices.Clone(found), Go) }
+
+// Name is avx512, avx2 or go.
+func (s *ISA) Name() string { return s.name }
+
+// stride is a panel's bytes for one k.
+func (s *ISA) stride() int { return 5 * s.lanes }

@@ -1,0 +1,43 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package tcdot
+
+import "golang.org/x/sys/cpu"
+
+//go:generate go -C ../_asm run ./tcdot -out ../tcdot/kernels_amd64.s -stubs ../tcdot/kernels_amd64.go -pkg tcdot
+
+var avx512 = &ISA{
+	"avx512", 64, core512, transpose512, expandPairs512, expandRows512,
+	[4]func(acc, scale, out *float32, stride, n int){finish512Set, finish512Add, finish512ZipSet, finish512ZipAdd},
+}
+
+var avx2 = &ISA{
+	"avx2", 32, core256, transpose256, expandPairs256, expandRows256,
+	[4]func(acc, scale, out *float32, stride, n int){finish256Set, finish256Add, finish256ZipSet, finish256ZipAdd},
+}
+
+// found asks x/sys/cpu, which knows whether the system saves the registers.
+var found = func() (sets []*ISA) {
+	x := cpu.X86
+	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL {
+		sets = append(sets, avx512)
+	}
+	if x.HasAVX2 {
+		sets = append(sets, avx2)
+	}
+	return sets
+}()
+
+// packLeft serves every set: the layout of a row has no lanes.
+func packLeft(x *uint16, ng int, dst *byte, xg int, scale, base uint32) {
+	packX256(x, ng, dst, xg, scale, base)
+}
+
+func largest(x []uint16) uint32 {
+	var m uint32
+	if n := len(x) / 16; n > 0 && cpu.X86.HasAVX2 {
+		m = rowMax256(&x[0], n)
+		x = x[16*n:]
+	}
+	return max(m, largestGo(x))
+}

@@ -1,0 +1,129 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package tcdot
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/samebit/samebit/contract"
+)
+
+// Exponents here are BF16 exponent fields, of bias 127.
+const (
+	group   = 16
+	span    = 63  // binades below the top that a byte still tells apart
+	minTop  = 64  // so that top-span is at least 1 and a subnormal needs no care
+	maxTop  = 254 // finite
+	minPair = 2*127 - 62
+	maxPair = 2*127 + 100
+	zeroTop = 127 // stands for the top of zeros alone
+)
+
+// Top is the largest exponent field among w, 255 where w has an infinity or a NaN: what a product wants to know of a whole
+// matrix. It reads all of it, at memory speed.
+func Top(w []contract.BF16) int {
+	m := int(largest(words(w)))
+	if m == 0 {
+		return zeroTop
+	}
+	return max(m>>7, 1)
+}
+
+func largestGo(x []uint16) uint32 {
+	var m uint16
+	for _, v := range x {
+		m = max(m, v&0x7FFF)
+	}
+	return uint32(m)
+}
+
+// words is the memory of v.
+func words(v []contract.BF16) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.SliceData(v)), len(v))
+}
+
+// fast says whether the fast path takes operands of these tops.
+func fast(x, w int) bool {
+	return x >= minTop && w >= minTop && x <= maxTop && w <= maxTop && x+w >= minPair && x+w <= maxPair
+}
+
+// pow2 is the bits of 2^e, subnormal where it must be.
+func pow2(e int) uint32 {
+	if e < -126 {
+		return 1 << (149 + e)
+	}
+	return uint32(e+127) << 23
+}
+
+func float(b uint32) float32 { return math.Float32frombits(b) }
+
+// Left is an operand of N rows of K values, made ready for the vectors: groups of 16 k by row, each 16 FP32 scaled so that
+// the row's top is 2^0, and 16 exponent bytes, four times each. It may serve any number of products at once.
+type Left struct {
+	n, k   int
+	rows   [][]contract.BF16
+	top    []int
+	packed []byte
+	tail   [group]uint16
+}
+
+func (l *Left) groups() int { return (l.k + group - 1) / group }
+
+// Set takes rows of one length, which it keeps; its own buffers are used again.
+func (l *Left) Set(rows [][]contract.BF16) {
+	l.n, l.k, l.rows = len(rows), 0, rows
+	if l.n > 0 {
+		l.k = len(rows[0])
+	}
+	l.top = grow(l.top, l.n)
+	for i, r := range rows {
+		l.top[i] = Top(r)
+	}
+	if len(found) == 0 || l.n == 0 || l.k == 0 {
+		return
+	}
+	g := l.groups()
+	l.packed = aligned(l.packed, g*l.n*128)
+	for i, r := range rows {
+		top := l.top[i]
+		if top < minTop || top > maxTop {
+			top = zeroTop // such a row is never taken from here
+		}
+		scale, base := pow2(127-top), uint32(top-span)<<7
+		base |= base << 16
+		row := words(r)
+		if l.k >= group {
+			packLeft(&row[0], l.k/group, &l.packed[i*128], l.n*128, scale, base)
+		}
+		if l.k%group != 0 {
+			l.tail = [group]uint16{}
+			copy(l.tail[:], row[l.k/group*group:])
+			packLeft(&l.tail[0], 1, &l.packed[((g-1)*l.n+i)*128], l.n*128, scale, base)
+		}
+	}
+}
+
+// grow gives n elements, of undefined contents.
+func grow[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
+// aligned gives n bytes that start on a cache line, of undefined contents.
+func aligned(s []byte, n int) []byte {
+	if cap(s) >= n {
+		return s[:n]
+	}
+	b := make([]byte, n+63)
+	o := int(-uintptr(unsafe.Pointer(&b[0])) & 63)
+	return b[o:][:n:n]
+}
+
+// lines gives n elements that start on a cache line.
+func lines[T uint16 | uint32 | float32](n int) []T {
+	b := aligned(nil, n*int(unsafe.Sizeof(T(0))))
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
+}
