@@ -1,0 +1,130 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+// Package cli is the samebit program, a command a file.
+//
+// A command is a struct: kong fills in its flags, Run does the work and keeps what it finds in the struct, Show prints that
+// for people. With --json the struct itself is printed: it is the record of the run.
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/ui"
+)
+
+// program is the commands, and the flags that all of them have.
+type program struct {
+	JSON    bool             `name:"json" help:"Print the record of the run as JSON on standard output, and nothing else there."`
+	Version kong.VersionFlag `help:"Print the version and quit."`
+
+	Run      runCommand      `cmd:"" help:"Run tokens through a layer of a checkpoint, forward and backward."`
+	Compare  compareCommand  `cmd:"" help:"Compare two safetensors files, bit for bit."`
+	Gate     gateCommand     `cmd:"" help:"Run the acceptance cases: what the contract promises, put to work on a layer."`
+	Selftest selftestCommand `cmd:"" help:"Check the arithmetic of this machine against a tensor core's own results."`
+	Synth    synthCommand    `cmd:"" help:"Write a checkpoint of made-up weights, and inputs for it."`
+	Info     infoCommand     `cmd:"" help:"Show what this program, this machine and a checkpoint are."`
+}
+
+// command is what each command does.
+type command interface {
+	// Run does the work. A failed check is an error made by failf; any other error is one of usage or input.
+	Run(*env) error
+	// Show prints what Run found.
+	Show(*ui.Printer)
+}
+
+// env is what a command has beside its flags.
+type env struct{ stderr io.Writer }
+
+// progress shows the progress of work on standard error.
+func (e *env) progress(name string) *ui.Progress { return ui.NewProgress(e.stderr, name) }
+
+// The exit statuses.
+const (
+	statusOK     = 0
+	statusFailed = 1 // the work was done, and what was to be equal or right is not
+	statusUsage  = 2 // wrong usage, wrong input, or something that this machine cannot do
+)
+
+// failedError is a check that failed.
+type failedError struct{ error }
+
+// failf makes the error of a check that failed: the record is printed, and the exit status is 1.
+func failf(format string, args ...any) error { return failedError{fmt.Errorf(format, args...)} }
+
+// Main runs the program and gives its exit status. Results go to stdout, errors and progress to stderr.
+func Main(args []string, stdout, stderr io.Writer) int {
+	var p program
+	parser := kong.Must(&p,
+		kong.Name("samebit"),
+		kong.Description(description),
+		kong.Vars{"version": versionLine()},
+		kong.Writers(stdout, stderr),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
+	)
+	at, err := parser.Parse(args)
+	if err != nil {
+		command := "samebit"
+		var parse *kong.ParseError
+		if errors.As(err, &parse) && parse.Context.Selected() != nil {
+			command = parse.Context.Selected().FullPath()
+		}
+		fmt.Fprintf(stderr, "%s: %v\nTry: %s --help\n", command, err, command)
+		return statusUsage
+	}
+	c := at.Selected().Target.Addr().Interface().(command)
+	err = c.Run(&env{stderr})
+	var failed failedError
+	status := statusOK
+	switch {
+	case errors.As(err, &failed):
+		status = statusFailed
+	case err != nil:
+		fmt.Fprintf(stderr, "samebit %s: %v\n", at.Selected().Name, err)
+		return statusUsage
+	}
+	if p.JSON {
+		if e := printRecord(stdout, at.Selected().Name, c, err); e != nil {
+			fmt.Fprintf(stderr, "samebit %s: %v\n", at.Selected().Name, e)
+			return statusUsage
+		}
+	} else {
+		c.Show(ui.New(stdout))
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "samebit %s: %v\n", at.Selected().Name, err)
+	}
+	return status
+}
+
+// record is a run as JSON.
+type record struct {
+	Command  string  `json:"command"`
+	Contract int     `json:"contract"` // contract.Version
+	Version  string  `json:"version"`  // of the program
+	OK       bool    `json:"ok"`
+	Failure  string  `json:"failure,omitempty"`
+	Record   command `json:"record"` // the flags and the results
+}
+
+func printRecord(w io.Writer, name string, c command, failure error) error {
+	r := record{Command: name, Contract: contract.Version, Version: version(), OK: failure == nil, Record: c}
+	if failure != nil {
+		r.Failure = failure.Error()
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(r)
+}
+
+const description = `A mixture-of-experts layer whose bits depend on its inputs alone: not on the batch, its order, chunks, ` +
+	`micro-batches, ranks, or the machine.
+
+Exit status: 0 where all is well, 1 where a check failed or a difference was found, 2 for wrong usage or input.`

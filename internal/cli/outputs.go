@@ -1,0 +1,162 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/samebit/samebit"
+	"github.com/samebit/samebit/checkpoint"
+	"github.com/samebit/samebit/checkpoint/safetensors"
+	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/bits"
+	"github.com/samebit/samebit/internal/ui"
+)
+
+// outputInfo is a tensor that was written.
+type outputInfo struct {
+	Name   string            `json:"name"`
+	Dtype  safetensors.Dtype `json:"dtype"`
+	Shape  []int             `json:"shape"`
+	Digest string            `json:"digest"` // package bits says of what
+}
+
+// gradPrefix stands before the names of weights' gradients.
+const gradPrefix = "grad."
+
+// write writes the results, and notes their digests on the way.
+func (c *runCommand) write(e *env, layer *samebit.Layer, got *results) error {
+	s, tokens := layer.Shape(), c.Result.Tokens
+	outs := []safetensors.Out{
+		safetensors.New("y", []int{tokens, s.Hidden}, got.Y),
+		safetensors.New("logits", []int{tokens, s.Experts}, got.Logits),
+		safetensors.New("topk_ids", []int{tokens, s.TopK}, got.IDs),
+		safetensors.New("topk_weights", []int{tokens, s.TopK}, got.Weights),
+	}
+	if c.Backward {
+		outs = append(outs, safetensors.New("dx", []int{tokens, s.Hidden}, got.dx))
+		for _, entry := range layer.Tensors() {
+			outs = append(outs, gradient(entry, got.grads.Tensors(), c.GradDtype == "bf16"))
+		}
+	}
+	progress := e.progress("writing " + c.Out)
+	defer progress.Close()
+	m := meter{progress: progress}
+	digest := make([]func() string, len(outs))
+	for i := range outs {
+		outs[i], digest[i] = bits.Hashed(outs[i])
+		outs[i].Stream = m.metered(outs[i])
+	}
+	// Nothing that changes from one run to the next: the same bits make the same file.
+	if err := safetensors.Write(c.Out, outs, map[string]string{"contract": strconv.Itoa(contract.Version)}); err != nil {
+		return err
+	}
+	for i, o := range outs {
+		c.Result.Outputs = append(c.Result.Outputs, outputInfo{o.Name, o.Dtype, o.Shape, digest[i]()})
+	}
+	c.Result.Digest = digestOf(c.Result.Outputs)
+	return nil
+}
+
+// meter shows how much of some tensors is written.
+type meter struct {
+	progress    *ui.Progress
+	done, total int64
+}
+
+// metered is what o streams, counted.
+func (m *meter) metered(o safetensors.Out) func(io.Writer) error {
+	n := int64(o.Dtype.Bits() / 8)
+	for _, d := range o.Shape {
+		n *= int64(d)
+	}
+	m.total += n
+	return func(w io.Writer) error { return o.Stream(io.MultiWriter(w, m)) }
+}
+
+func (m *meter) Write(p []byte) (int, error) {
+	m.done += int64(len(p))
+	m.progress.Set(m.done, m.total)
+	return len(p), nil
+}
+
+// gradient is the gradient of one of the checkpoint's tensors, in its shape, from where the accumulators lie.
+func gradient(entry checkpoint.Entry, g *contract.Gradients, bf16 bool) safetensors.Out {
+	var parts [][]float32
+	for _, p := range entry.Parts {
+		parts = append(parts, *p.InGradients(g))
+	}
+	out := safetensors.New(gradPrefix+entry.Short, entry.Shape, parts...)
+	if bf16 {
+		out.Dtype = safetensors.BF16
+		out.Stream = func(w io.Writer) error { return writeRounded(w, parts) }
+	}
+	return out
+}
+
+// writeRounded casts FP32 to BF16 on the way out.
+func writeRounded(w io.Writer, parts [][]float32) error {
+	buffer := make([]samebit.BF16, 1<<16)
+	for _, part := range parts {
+		for values := range slices.Chunk(part, len(buffer)) {
+			rounded := buffer[:len(values)]
+			if err := samebit.Round(rounded, values); err != nil {
+				return err
+			}
+			if _, err := w.Write(safetensors.Bytes(rounded)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// digestOf is one digest of outputs.
+func digestOf(outputs []outputInfo) string {
+	digests := map[string]string{}
+	for _, o := range outputs {
+		digests[o.Name] = o.Digest
+	}
+	return bits.DigestOf(digests)
+}
+
+// showOutputs prints the outputs; the weights' gradients, which may be thousands, are one line.
+func showOutputs(p *ui.Printer, outputs []outputInfo) {
+	var rows []ui.Row
+	var grads []outputInfo
+	for _, o := range outputs {
+		if strings.HasPrefix(o.Name, gradPrefix) {
+			grads = append(grads, o)
+			continue
+		}
+		rows = append(rows, ui.Row{o.Name, bits.Kind(o.Dtype, o.Shape), o.Digest})
+	}
+	if grads != nil {
+		rows = append(rows, ui.Row{gradPrefix + "*", fmt.Sprintf("%s, %d tensors", grads[0].Dtype, len(grads)), digestOf(grads)})
+	}
+	p.Table(ui.Row{"output", "kind", "digest"}, rows...)
+}
+
+// writable says, before long work, whether a file can be made at path.
+func writable(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%s: found a folder: need the name of a file", path)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".samebit-*")
+	if err != nil {
+		var p *fs.PathError
+		if errors.As(err, &p) {
+			err = p.Err
+		}
+		return fmt.Errorf("%s: cannot be written: %w", path, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}

@@ -1,0 +1,246 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/samebit/samebit"
+	"github.com/samebit/samebit/checkpoint/safetensors"
+	"github.com/samebit/samebit/internal/ui"
+)
+
+// runCommand runs tokens of a file through a layer, and writes what comes out to another.
+type runCommand struct {
+	Checkpoint    string `arg:"" name:"ckpt" help:"Hugging Face folder with config.json and safetensors files." json:"checkpoint"`
+	Layer         int    `required:"" placeholder:"N" help:"Number of the layer." json:"layer"`
+	In            string `required:"" placeholder:"FILE" help:"safetensors file with x, and with dy and topk_ids where asked for." json:"in"`
+	Out           string `required:"" placeholder:"FILE" help:"safetensors file to write." json:"out"`
+	Backward      bool   `help:"Run the backward, too, from dy." json:"backward"`
+	Replay        bool   `help:"Take the routes from topk_ids in place of selecting them." json:"replay"`
+	Backend       string `default:"cpu" help:"What does the work; see samebit info. Changes no bit." json:"backend"`
+	Workers       int    `placeholder:"N" help:"Goroutines of a CPU backend; 0 for one a processor. Changes no bit." json:"workers"`
+	MaxTokens     int    `default:"4096" help:"Tokens worked on at a time, which bounds the workspace. Changes no bit." json:"max_tokens"`
+	MicroBatch    int    `default:"4096" help:"Tokens of one call; 0 for all in one. Changes no bit." json:"micro_batch"`
+	RouterLogits  string `enum:"fp32,bf16" default:"fp32" help:"Precision of the router logits, fp32 or bf16; bf16 rounds them, as Hugging Face and vLLM do." json:"router_logits"`
+	GradDtype     string `enum:"fp32,bf16" default:"fp32" help:"Type of the weights' gradients, fp32 or bf16; bf16 is one cast at the end." json:"grad_dtype"`
+	AllowRejected bool   `help:"Do not fail where tokens are rejected for a logit that is not finite." json:"allow_rejected"`
+
+	Result runResult `kong:"-" json:"result"`
+}
+
+type runResult struct {
+	Device          string       `json:"device"`
+	Tokens          int          `json:"tokens"`
+	ForwardSeconds  float64      `json:"forward_seconds"`
+	BackwardSeconds float64      `json:"backward_seconds,omitempty"`
+	MaxOverMean     float64      `json:"load_max_over_mean"`
+	DeadExperts     int          `json:"dead_experts"`
+	Load            []int        `json:"load"` // tokens of each expert
+	Rejected        int          `json:"rejected_tokens"`
+	FirstRejected   *int         `json:"first_rejected_token,omitempty"`
+	Outputs         []outputInfo `json:"outputs"`
+	Digest          string       `json:"digest"` // of all outputs
+}
+
+func (*runCommand) Help() string {
+	return `Reads from --in (T tokens, H hidden size, K routes a token):
+
+    x         [T,H] BF16   the tokens
+    dy        [T,H] BF16   the upstream gradient, with --backward
+    topk_ids  [T,K] I32    experts of each token, with --replay; a row of -1 is padding
+
+Writes to --out, which appears whole or not at all:
+
+    y             [T,H] BF16
+    logits        [T,E] F32
+    topk_ids      [T,K] I32    -1 where a token did no work
+    topk_weights  [T,K] F32
+    dx            [T,H] BF16   with --backward, and
+    grad.NAME     F32 or BF16  for each of the layer's tensors, under the checkpoint's own name
+                               less its prefix: grad.mlp.experts.0.gate_proj.weight
+
+A digest is the SHA-256 of a line such as "BF16 [24,128]" and then the tensor's bytes; that of several tensors, the SHA-256 of lines "digest  name" sorted by name, as sha256sum prints them.
+
+Examples:
+
+    samebit run Qwen3-Next-80B-A3B-Instruct --layer 3 --in x.safetensors --out y.safetensors
+    samebit run ckpt --layer 0 --in xdy.safetensors --backward --out all.safetensors
+    samebit run ckpt --layer 0 --in xdy.safetensors --backward --backend ref --micro-batch 7 --out ref.safetensors
+    samebit compare all.safetensors ref.safetensors`
+}
+
+// Run implements command.
+func (c *runCommand) Run(e *env) error {
+	if c.MicroBatch < 0 {
+		return fmt.Errorf("--micro-batch: found %d: need at least 1, or 0 for all tokens in one call", c.MicroBatch)
+	}
+	if err := writable(c.Out); err != nil {
+		return err
+	}
+	file, err := safetensors.Open(c.In)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	layer, err := samebit.Open(c.Checkpoint, c.Layer, c.options())
+	if err != nil {
+		return err
+	}
+	defer layer.Close()
+	c.Result.Device = layer.Device()
+
+	var got *results
+	err = safetensors.Guard(func() (err error) {
+		in, err := c.read(file, layer.Shape())
+		if err != nil {
+			return err
+		}
+		got, err = c.work(e, layer, in)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := file.Check(); err != nil {
+		return err
+	}
+	if err := c.write(e, layer, got); err != nil {
+		return err
+	}
+	if got.Rejected.Tokens > 0 && !c.AllowRejected {
+		return failf("%w; %s is written, --allow-rejected accepts it", &got.Rejected, c.Out)
+	}
+	return nil
+}
+
+func (c *runCommand) options() samebit.Options {
+	o := samebit.Options{Backend: c.Backend, Workers: c.Workers, MaxTokens: c.MaxTokens, AllowReject: true}
+	if c.RouterLogits == "bf16" {
+		o.RouterLogits = samebit.BF16Logits
+	}
+	return o
+}
+
+// results are those of all tokens; dx and grads where there was a backward.
+type results struct {
+	*samebit.Output
+	dx    []samebit.BF16
+	grads *samebit.Gradients
+}
+
+// work runs the tokens, a micro-batch a call.
+func (c *runCommand) work(e *env, layer *samebit.Layer, in *inputs) (*results, error) {
+	all := &results{}
+	if c.Backward {
+		grads, err := layer.NewGradients(nil)
+		if err != nil {
+			return nil, err
+		}
+		defer grads.Close()
+		all.grads = grads
+	}
+	progress := e.progress("running tokens")
+	defer progress.Close()
+	size := c.MicroBatch
+	if size == 0 {
+		size = max(in.tokens, 1)
+	}
+	for from := 0; from == 0 || from < in.tokens; from += size { // no tokens are one call, too
+		to := min(from+size, in.tokens)
+		if err := c.call(layer, in.slice(from, to), from, all); err != nil {
+			return nil, fmt.Errorf("tokens %d to %d: %w", from, to-1, err)
+		}
+		progress.Set(int64(to), int64(in.tokens))
+	}
+	if c.Backward {
+		err := timed(&c.Result.BackwardSeconds, all.grads.Flush)
+		if err != nil {
+			return nil, err
+		}
+	}
+	load := all.Load()
+	c.Result.Tokens = in.tokens
+	c.Result.Load, c.Result.MaxOverMean, c.Result.DeadExperts = load.Tokens, load.MaxMean, load.Dead
+	if c.Result.Rejected = all.Rejected.Tokens; c.Result.Rejected > 0 {
+		c.Result.FirstRejected = &all.Rejected.First
+	}
+	return all, nil
+}
+
+// call runs one micro-batch, whose first token is token from.
+func (c *runCommand) call(layer *samebit.Layer, in *inputs, from int, all *results) error {
+	var options []samebit.ForwardOption
+	if c.Backward {
+		options = append(options, samebit.Train)
+	}
+	if c.Replay {
+		options = append(options, samebit.Replay(in.replay))
+	}
+	var out *samebit.Output
+	err := timed(&c.Result.ForwardSeconds, func() (err error) {
+		out, err = layer.Forward(in.x, options...)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer out.Tape.Free()
+	all.add(out, from)
+	if !c.Backward {
+		return nil
+	}
+	return timed(&c.Result.BackwardSeconds, func() error {
+		dx, err := layer.Backward(out.Tape, in.dy, all.grads)
+		all.dx = append(all.dx, dx...)
+		return err
+	})
+}
+
+// add puts a call's output behind those before it.
+func (r *results) add(out *samebit.Output, from int) {
+	if r.Output == nil {
+		first := *out
+		r.Output = &first
+		return
+	}
+	r.Y = append(r.Y, out.Y...)
+	r.Logits = append(r.Logits, out.Logits...)
+	r.IDs = append(r.IDs, out.IDs...)
+	r.Weights = append(r.Weights, out.Weights...)
+	if r.Rejected.Tokens == 0 {
+		r.Rejected.First = from + out.Rejected.First
+	}
+	r.Rejected.Tokens += out.Rejected.Tokens
+}
+
+// timed adds the seconds that do takes.
+func timed(seconds *float64, do func() error) error {
+	start := time.Now()
+	err := do()
+	*seconds += time.Since(start).Seconds()
+	return err
+}
+
+// Show implements command.
+func (c *runCommand) Show(p *ui.Printer) {
+	r := &c.Result
+	p.Line("%s layer %d on %s", c.Checkpoint, c.Layer, r.Device)
+	p.Line("")
+	rows := []ui.Row{{"tokens", r.Tokens}, {"forward", fmt.Sprintf("%.3f s", r.ForwardSeconds)}}
+	if c.Backward {
+		rows = append(rows, ui.Row{"backward", fmt.Sprintf("%.3f s", r.BackwardSeconds)})
+	}
+	rows = append(rows,
+		ui.Row{"load, max/mean", fmt.Sprintf("%.2f", r.MaxOverMean)},
+		ui.Row{"experts without a token", fmt.Sprintf("%d of %d", r.DeadExperts, len(r.Load))})
+	if r.Rejected > 0 {
+		rows = append(rows, ui.Row{"rejected tokens", p.Bad(fmt.Sprintf("%d, the first is token %d", r.Rejected, *r.FirstRejected))})
+	}
+	p.Table(nil, rows...)
+	p.Line("")
+	showOutputs(p, r.Outputs)
+	p.Line("")
+	p.Line("all of %s: %s", c.Out, r.Digest)
+}
