@@ -20,7 +20,8 @@ type streamed struct {
 	r     RowGradient
 }
 
-// Add takes the stream's next row. Rows come in ascending token order; those of a dy that is all zero stay out.
+// Add takes the stream's next row, and keeps x, dy and r until their segment is full. Rows come in ascending token order;
+// those of a dy that is all zero stay out.
 func (g *ExpertGradient) Add(x, dy []BF16, r RowGradient) {
 	g.waiting = append(g.waiting, streamed{x, dy, r})
 	if len(g.waiting) == FoldSegment {

@@ -71,7 +71,8 @@ func (t *Token) run(e *Expert) []BF16 {
 }
 
 // TokenStatus is the status of a token with these logits [E], shared gate logit (0 where there is none) and replayed ids
-// (nil for none). A row of -1 is padding whatever its logits are (R3, R13).
+// (nil for none), which are -1 throughout or not at all: the first tells. A row of -1 is padding whatever its logits are
+// (R3, R13).
 func TokenStatus(logits []float32, z float32, replay []int32) Status {
 	if replay != nil && replay[0] == -1 {
 		return Padding
