@@ -42,7 +42,7 @@ func Load(c *checkpoint.Checkpoint, n int, o Options) (*Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := New(from.Shape, &from.Weights, o)
+	l, err := load(from.Shape, &from.Weights, o, c.Evict)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,10 @@ func Load(c *checkpoint.Checkpoint, n int, o Options) (*Layer, error) {
 }
 
 // New makes a layer of weights in memory, which may be used in place until Close: change them only ahead of a Refresh.
-func New(s contract.Shape, w *contract.Weights, o Options) (*Layer, error) {
+func New(s contract.Shape, w *contract.Weights, o Options) (*Layer, error) { return load(s, w, o, nil) }
+
+// load makes a layer; copied is told of weights that need not stay in memory.
+func load(s contract.Shape, w *contract.Weights, o Options, copied func([]BF16)) (*Layer, error) {
 	if o.NormTopK != nil {
 		s.NormTopK = *o.NormTopK
 	}
@@ -65,7 +68,7 @@ func New(s contract.Shape, w *contract.Weights, o Options) (*Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	stages, err := machine.Load(backend.Spec{Shape: s, Weights: w, BF16Logits: o.RouterLogits == BF16Logits})
+	stages, err := machine.Load(backend.Spec{Shape: s, Weights: w, BF16Logits: o.RouterLogits == BF16Logits, Copied: copied})
 	if err != nil {
 		machine.Close()
 		return nil, err

@@ -73,6 +73,9 @@ type Spec struct {
 	Shape      contract.Shape
 	Weights    *contract.Weights
 	BF16Logits bool // round the logits to BF16 (R2)
+
+	// Copied, where it is not nil, is told of weights that the backend has copied and will read again only in Refresh.
+	Copied func([]contract.BF16)
 }
 
 // Layer is a loaded layer: the stages over its weights, each named by its rule. A stage reads and writes the buffers of its

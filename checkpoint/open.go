@@ -15,6 +15,7 @@ import (
 
 	"github.com/samebit/samebit/checkpoint/internal/strict"
 	"github.com/samebit/samebit/checkpoint/safetensors"
+	"github.com/samebit/samebit/contract"
 )
 
 const (
@@ -169,6 +170,16 @@ func readIndex(fsys fs.FS) (map[string]string, error) {
 
 // Config is what config.json says.
 func (c *Checkpoint) Config() Config { return *c.config }
+
+// Evict lets the memory of weights go that a backend has copied. They stay readable: they come back from the file. It does
+// nothing to memory that is not a map of this checkpoint.
+func (c *Checkpoint) Evict(w []contract.BF16) {
+	for _, shard := range c.shards {
+		if shard.Evict(safetensors.Bytes(w)) {
+			return
+		}
+	}
+}
 
 // Close releases the maps: all weights that came from them are dead.
 func (c *Checkpoint) Close() error {

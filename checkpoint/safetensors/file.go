@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"unsafe"
 )
 
 // File is a file whose header has been read and found right. It is safe for concurrent use, except Close.
@@ -96,6 +97,24 @@ func (f *File) Check() error {
 			f.path, info.Size(), len(f.data))
 	}
 	return nil
+}
+
+// Evict lets the memory of data go, if it lies in the file's map, and reports whether it does. The data stays readable: it
+// comes back from the file.
+func (f *File) Evict(data []byte) bool {
+	if f.file == nil || len(data) == 0 || len(f.data) == 0 {
+		return false
+	}
+	from := int64(uintptr(unsafe.Pointer(&data[0]))) - int64(uintptr(unsafe.Pointer(&f.data[0])))
+	if from < 0 || from+int64(len(data)) > int64(len(f.data)) {
+		return false
+	}
+	page := int64(os.Getpagesize()) // a page that is shared with a neighbour stays
+	first, last := (from+page-1)/page*page, (from+int64(len(data)))/page*page
+	if first < last {
+		dontNeed(f.data[first:last])
+	}
+	return true
 }
 
 // Close releases the map: every slice that came from it is dead. Closing twice is harmless.

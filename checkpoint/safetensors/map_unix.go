@@ -15,3 +15,6 @@ func mapFile(file *os.File, size int64) ([]byte, error) {
 }
 
 func unmap(data []byte) error { return unix.Munmap(data) }
+
+// dontNeed lets whole pages of a map go; they come back from the file when they are read again.
+func dontNeed(data []byte) { unix.Madvise(data, unix.MADV_DONTNEED) }

@@ -26,3 +26,6 @@ func mapFile(file *os.File, size int64) ([]byte, error) {
 func unmap(data []byte) error {
 	return windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(data))))
 }
+
+// dontNeed does nothing: the system trims a map's pages by itself.
+func dontNeed([]byte) {}

@@ -25,7 +25,7 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 		chunks(p.rows(e), func(from, to int) {
 			q := w.float(0, (to-from)*n)
 			w.set(w.gather(p, e, from, to, dy, l.Hidden))
-			w.dot(q, n, l.downColumns(e), t.from, t.to)
+			w.dot(q, n, columns(l.weights.groups[e].down), t.from, t.to)
 			for i := range to - from {
 				r := int(p.offsets[e]) + from + i
 				saved := int(forward.row[int(p.token[r])*(p.slots+1)+int(p.slot[r])]) - int(forward.offsets[e]) + l.first(forward, e)
@@ -55,7 +55,8 @@ func (l *layer) RowsBackward(a backend.RowsBackward) error {
 		dg, du := l.rows(p, t.group, grad.DGate), l.rows(p, t.group, grad.DUp)
 		chunks(len(dg), func(from, to int) {
 			w.set(w.joined(dg[from:to], du[from:to]))
-			l.rounded(w, out, int(p.offsets[t.group])+from, to-from, t, l.gateUpColumns(t.group))
+			g := &l.weights.groups[t.group]
+			l.rounded(w, out, int(p.offsets[t.group])+from, to-from, t, columns(g.gate, g.up))
 		})
 	})
 	return nil

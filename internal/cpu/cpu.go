@@ -55,25 +55,40 @@ func (b *Backend) Device() string {
 }
 func (*Backend) Close() error { return nil }
 
-// Load checks the weights' sizes, reads them once and uses them in place.
+// Load checks the weights, and packs them where the kernels are vectors'.
 func (b *Backend) Load(s backend.Spec) (backend.Layer, error) {
 	if err := s.Weights.Check(s.Shape); err != nil {
 		return nil, err
 	}
-	l := &layer{Shape: s.Shape, w: s.Weights, bf16Logits: s.BF16Logits, crew: b.crew, kernels: b.crew.kernels}
-	return l, l.Refresh()
+	l := &layer{Shape: s.Shape, w: s.Weights, copied: s.Copied, bf16Logits: s.BF16Logits, crew: b.crew, kernels: b.crew.kernels}
+	if err := l.allocate(); err != nil {
+		return nil, fmt.Errorf("cpu: memory for packed weights: %w", err)
+	}
+	if err := l.Refresh(); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
 }
 
 type layer struct {
 	contract.Shape
 	w          *contract.Weights
-	tops       tops
+	weights    weights
+	copied     func([]contract.BF16)
 	bf16Logits bool
 	*crew
 	kernels
 }
 
-func (*layer) Close() error { return nil }
+// Close frees the packed weights.
+func (l *layer) Close() error {
+	if l.weights.free != nil {
+		l.weights.free()
+	}
+	l.weights = weights{}
+	return nil
+}
 
 // expert is the weights of group e, the shared expert being group E.
 func (l *layer) expert(e int) *contract.Expert {

@@ -27,8 +27,8 @@ func (l *layer) GateUp(a backend.GateUp) error {
 				g, u, stride = w.float(0, (to-from)*n), w.float(1, (to-from)*n), n
 			}
 			w.set(w.gather(p, t.group, from, to, x, l.Hidden))
-			w.dot(g, stride, l.gate(t.group), t.from, t.to)
-			w.dot(u, stride, l.up(t.group), t.from, t.to)
+			w.dot(g, stride, l.weights.groups[t.group].gate.rows(), t.from, t.to)
+			w.dot(u, stride, l.weights.groups[t.group].up.rows(), t.from, t.to)
 			for i := range to - from {
 				l.SwiGLU(hs[at+i*width:][:n], g[i*stride:][:n], u[i*stride:][:n])
 			}
@@ -44,7 +44,7 @@ func (l *layer) Down(a backend.Down) error {
 		h := l.rows(p, t.group, of(l, t.group, a.Routed, a.Shared).H)
 		chunks(len(h), func(from, to int) {
 			w.set(h[from:to])
-			l.rounded(w, out, int(p.offsets[t.group])+from, to-from, t, l.down(t.group))
+			l.rounded(w, out, int(p.offsets[t.group])+from, to-from, t, l.weights.groups[t.group].down.rows())
 		})
 	})
 	return nil

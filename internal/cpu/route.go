@@ -54,7 +54,7 @@ func (l *layer) Route(a backend.Route) error {
 // logits is R2: one product, of which the shared gate is one more row.
 func (l *layer) logits(a backend.Route) {
 	x, logits, z := host.BF16(a.X), host.FP32(a.Logits), host.FP32(a.Z)
-	router := tcdot.Rows(l.w.Router, l.Hidden, l.tops.router)
+	router := l.weights.router.rows()
 	l.each(func(w *worker) {
 		// Whole panels of experts for each worker.
 		first, last := l.share(w.index, blocks(l.Experts))

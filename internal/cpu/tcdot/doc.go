@@ -25,6 +25,9 @@
 // worth half a unit in the last place, so that rounding to nearest truncates. Scaling back is exact: every sum is a multiple
 // of 2^-149.
 //
+// A matrix that is used again and again is packed once, in the order in which panels are expanded. The same packed matrix
+// serves the product with its transpose, and the product with itself, whose chunks are turned back on the way.
+//
 // On a Zen 5 core at 4.1 GHz a group costs 84.5 vector operations for 256 multiply-adds, of which four issue a cycle: 50
 // G multiply-adds a second at the most, 44 reached inside a panel, 40 for whole products of 64 rows.
 package tcdot

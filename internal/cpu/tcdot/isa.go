@@ -10,6 +10,7 @@ type ISA struct {
 	lanes       int // outputs of a panel
 	core        func(panel, x *byte, xg int, acc *float32, n, ng int, bad *byte)
 	transpose   func(w *uint16, stride int, buf *uint32)
+	tile        func(src *uint32, stride int, dst *uint32, apart int)
 	expandPairs func(buf *uint32, np int, panel *byte, scale, base uint32, next uintptr, stride int)
 	expandRows  func(w *uint16, stride, ahead, nk int, panel *byte, scale, base uint32)
 	finish      [4]func(acc, scale, out *float32, stride, n int) // +1: add, +2: the order of expandRows

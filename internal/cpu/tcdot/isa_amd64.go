@@ -7,12 +7,12 @@ import "golang.org/x/sys/cpu"
 //go:generate go -C ../_asm run ./tcdot -out ../tcdot/kernels_amd64.s -stubs ../tcdot/kernels_amd64.go -pkg tcdot
 
 var avx512 = &ISA{
-	"avx512", 64, core512, transpose512, expandPairs512, expandRows512,
+	"avx512", 64, core512, transpose512, tile512, expandPairs512, expandRows512,
 	[4]func(acc, scale, out *float32, stride, n int){finish512Set, finish512Add, finish512ZipSet, finish512ZipAdd},
 }
 
 var avx2 = &ISA{
-	"avx2", 32, core256, transpose256, expandPairs256, expandRows256,
+	"avx2", 32, core256, transpose256, tile256, expandPairs256, expandRows256,
 	[4]func(acc, scale, out *float32, stride, n int){finish256Set, finish256Add, finish256ZipSet, finish256ZipAdd},
 }
 

@@ -10,6 +10,9 @@ func core512(panel *byte, x *byte, xg int, acc *float32, n int, ng int, bad *byt
 // transpose512 turns 64 rows of 32 BF16 into 16 rows of 64 k-pairs.
 func transpose512(w *uint16, stride int, buf *uint32)
 
+// tile512 turns 16 rows of 16 words; the rows it writes are as many bytes apart.
+func tile512(src *uint32, stride int, dst *uint32, apart int)
+
 // expandPairs512 makes panel entries from np rows of 64 k-pairs,
 // and asks for 4 rows from next on, for each, of the weights to come.
 func expandPairs512(buf *uint32, np int, panel *byte, scale uint32, base uint32, next uintptr, stride int)
@@ -31,6 +34,9 @@ func core256(panel *byte, x *byte, xg int, acc *float32, n int, ng int, bad *byt
 
 // transpose256 turns 32 rows of 32 BF16 into 16 rows of 32 k-pairs.
 func transpose256(w *uint16, stride int, buf *uint32)
+
+// tile256 does what tile512 does.
+func tile256(src *uint32, stride int, dst *uint32, apart int)
 
 // expandPairs256 makes panel entries from np rows of 32 k-pairs,
 // and asks for 2 rows from next on, for each, of the weights to come.

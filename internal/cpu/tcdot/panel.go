@@ -76,14 +76,24 @@ func (o *Worker) expand(r *Right, m0, wide, k0 int) {
 	s := o.isa
 	scale, base := pow2(127-r.top), uint32(r.top-span)<<7
 	base |= base << 16
-	if nk := min(32, r.k-k0); r.columns {
+	nk := min(32, r.k-k0)
+	switch {
+	case r.columns && r.packed != nil:
+		w, stride := o.packedColumns(r, m0, wide, k0, nk)
+		s.expandRows(&w[0], 2*stride, 0, nk, &o.panel[0], scale, base)
+		clear(o.panel[nk*s.stride():])
+	case r.columns:
 		w, stride, ahead := o.columns(r, m0, wide, k0, nk)
 		s.expandRows(&w[0], 2*stride, 2*ahead, nk, &o.panel[0], scale, base)
 		clear(o.panel[nk*s.stride():])
-	} else {
+	case r.packed != nil:
+		chunk := r.packed[0].chunk(m0, k0)
+		next := uintptr(unsafe.Pointer(&chunk[0])) + 8192 // two chunks on; only fetched
+		s.expandPairs(&chunk[0], pairs, &o.panel[0], scale, base, next, 64)
+	default:
 		w, stride, next := o.rows(r, m0, wide, k0, nk)
 		s.transpose(&w[0], 2*stride, &o.pairs[0])
-		s.expandPairs(&o.pairs[0], 16, &o.panel[0], scale, base, next, 2*r.k)
+		s.expandPairs(&o.pairs[0], pairs, &o.panel[0], scale, base, next, 2*r.k)
 	}
 }
 

@@ -4,6 +4,7 @@ package tcdot
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/samebit/samebit/contract"
 )
@@ -33,7 +34,7 @@ func NewWorker(s *ISA) *Worker {
 	w := &Worker{isa: s}
 	if s.lanes > 0 {
 		w.panel = aligned(nil, 32*s.stride())
-		w.pairs = lines[uint32](16 * s.lanes)
+		w.pairs = lines[uint32](pairs * s.lanes)
 		w.acc, w.tmp = lines[float32](rowBlock*s.lanes), lines[float32](rowBlock*s.lanes)
 		w.side = lines[uint16](32 * s.lanes)
 		w.scale, w.bad = make([]float32, rowBlock), make([]byte, rowBlock)
@@ -55,10 +56,13 @@ type product struct {
 func (p *product) at(i, j int) []float32 { return p.out[i*p.stride+j-p.from:] }
 
 // Dot sets out[i*stride+j-from] = tcdot(row i of x, output j of r; segment) for from <= j < to (R1, R2). Segment is a
-// multiple of 16, or 0 for none.
+// multiple of 16, or 0 for none; from is one of 64 where r is packed.
 func (o *Worker) Dot(out []float32, stride int, x *Left, r Right, from, to, segment int) {
 	if segment%group != 0 {
 		panic("tcdot: a segment is a multiple of 16")
+	}
+	if r.packed != nil && from%o.isa.lanes != 0 {
+		panic("tcdot: part of a panel of packed outputs")
 	}
 	if segment >= x.k {
 		segment = 0
@@ -139,4 +143,9 @@ func accumulate(acc *float32, v float32) {
 		s = math.Float32frombits(0x7FFFFFFF)
 	}
 	*acc = s
+}
+
+// sideWords is side as 32-bit words.
+func (o *Worker) sideWords() []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(&o.side[0])), len(o.side)/2)
 }

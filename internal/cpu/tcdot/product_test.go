@@ -98,37 +98,66 @@ func testRows(t *testing.T, o *Worker, x [][]contract.BF16, w []contract.BF16, f
 	t.Helper()
 	k := len(x[0])
 	to, stride := len(w)/k, len(w)/k+3
-	out := poison(len(x) * stride)
 	var left Left
 	left.Set(x)
-	o.Dot(out, stride, &left, Rows(w, k, Top(w)), from, to, segment)
-	for i := range x {
-		for j := from; j < to; j++ {
-			want := contract.TCDot(x[i], w[j*k:][:k])
-			if segment > 0 {
-				want = contract.TCDotSegments(x[i], w[j*k:][:k], segment)
+	check := func(what string, r Right, from int) {
+		out := poison(len(x) * stride)
+		o.Dot(out, stride, &left, r, from, to, segment)
+		for i := range x {
+			for j := from; j < to; j++ {
+				want := contract.TCDot(x[i], w[j*k:][:k])
+				if segment > 0 {
+					want = contract.TCDotSegments(x[i], w[j*k:][:k], segment)
+				}
+				same(t, fmt.Sprintf("%s %dx%dx%d segment %d", what, len(x), to-from, k, segment), i, j, out[i*stride+j-from], want)
 			}
-			same(t, fmt.Sprintf("rows %dx%dx%d segment %d", len(x), to-from, k, segment), i, j, out[i*stride+j-from], want)
 		}
 	}
+	check("rows", Rows(w, k, Top(w)), from)
+	if p := pack(o, w, k); p != nil {
+		check("packed rows", p.Rows(), from/64*64)
+	}
+}
+
+// pack is nil where the instruction set packs nothing.
+func pack(o *Worker, w []contract.BF16, k int) *Packed {
+	n := o.isa.Words(len(w)/k, k)
+	if n == 0 {
+		return nil
+	}
+	data := make([]uint32, n)
+	for i := range data {
+		data[i] = 0x7FC07FC0 // padding must be written, too
+	}
+	return o.Pack(w, k, data)
 }
 
 // testColumns is x times the parts, one below the other, of m columns.
 func testColumns(t *testing.T, o *Worker, x [][]contract.BF16, m, from int, parts ...[]contract.BF16) {
 	t.Helper()
 	w := rowsOf(slices.Concat(parts...), m)
-	out := poison(len(x) * (m - from))
 	var left Left
 	left.Set(x)
+	check := func(what string, r Right, from int) {
+		out := poison(len(x) * (m - from))
+		o.Dot(out, m-from, &left, r, from, m, 0)
+		for i := range x {
+			for j := from; j < m; j++ {
+				same(t, fmt.Sprintf("%s %dx%dx%d", what, len(x), m-from, len(w)), i, j, out[i*(m-from)+j-from], contract.TCDot(x[i], column(w, j)))
+			}
+		}
+	}
 	top := 0
+	var packed []*Packed
 	for _, p := range parts {
 		top = max(top, Top(p))
-	}
-	o.Dot(out, m-from, &left, Columns(m, top, parts...), from, m, 0)
-	for i := range x {
-		for j := from; j < m; j++ {
-			same(t, fmt.Sprintf("columns %dx%dx%d", len(x), m-from, len(w)), i, j, out[i*(m-from)+j-from], contract.TCDot(x[i], column(w, j)))
+		if len(p) > 0 {
+			packed = append(packed, pack(o, p, m))
 		}
+	}
+	check("columns", Columns(m, top, parts...), from)
+	if packed[0] != nil {
+		check("packed columns", PackedColumns(packed...), from/64*64)
 	}
 }
 

@@ -4,12 +4,13 @@ package tcdot
 
 import "github.com/samebit/samebit/contract"
 
-// Right is the operand whose outputs fill the lanes, in memory as it is.
+// Right is the operand whose outputs fill the lanes: matrices in memory as they are, or packed.
 type Right struct {
 	outputs, k int
 	top        int
 	columns    bool              // an output is a column of the matrix; otherwise a row
 	parts      [][]contract.BF16 // one; or, of columns, matrices one below the other
+	packed     []*Packed         // the same, packed, in place of parts
 }
 
 // Rows is the right operand of x * w^T: w is [M,K], an output a row. top is Top(w).
@@ -29,6 +30,10 @@ func Columns(m, top int, parts ...[]contract.BF16) Right {
 
 // output copies output j to the front of into, which is long enough.
 func (r *Right) output(j int, into []contract.BF16) {
+	if r.packed != nil {
+		r.packedOutput(j, into)
+		return
+	}
 	if !r.columns {
 		copy(into, r.parts[0][j*r.k:][:r.k])
 		return

@@ -141,33 +141,13 @@ func transpose256() {
 	TEXT("transpose256", NOSPLIT, "func(w *uint16, stride int, buf *uint32)")
 	Doc("transpose256 turns 32 rows of 32 BF16 into 16 rows of 32 k-pairs.")
 	w, stride, buf := arg("w"), arg("stride"), arg("buf")
-	r, t := ys[:8], ys[8:]
 	cnt, p, half := GP64(), GP64(), GP64()
 	MOVQ(U32(4), cnt)
 	Label("tile")
 	MOVQ(U32(2), half)
 	Label("half")
 	MOVQ(w, p)
-	for i := range 8 {
-		VMOVDQU(at(p, 0), r[i])
-		ADDQ(stride, p)
-	}
-	for i := 0; i < 8; i += 2 {
-		VPUNPCKLDQ(r[i+1], r[i], t[i])
-		VPUNPCKHDQ(r[i+1], r[i], t[i+1])
-	}
-	for i := 0; i < 8; i += 4 {
-		VPUNPCKLQDQ(t[i+2], t[i], r[i])
-		VPUNPCKHQDQ(t[i+2], t[i], r[i+1])
-		VPUNPCKLQDQ(t[i+3], t[i+1], r[i+2])
-		VPUNPCKHQDQ(t[i+3], t[i+1], r[i+3])
-	}
-	for c := range 4 {
-		VPERM2I128(Imm(0x20), r[4+c], r[c], t[c])
-		VPERM2I128(Imm(0x31), r[4+c], r[c], t[4+c])
-		VMOVDQU(t[c], at(buf, c*128))
-		VMOVDQU(t[4+c], at(buf, (4+c)*128))
-	}
+	turn256(p, stride, func(i int) Mem { return at(buf, i*128) })
 	ADDQ(U32(32), w)
 	ADDQ(U32(8*128), buf)
 	DECQ(half)
@@ -179,6 +159,62 @@ func transpose256() {
 	JNZ(LabelRef("tile"))
 	VZEROUPPER()
 	RET()
+}
+
+func tile256() {
+	TEXT("tile256", NOSPLIT, "func(src *uint32, stride int, dst *uint32, apart int)")
+	Doc("tile256 does what tile512 does.")
+	src, stride, dst, apart := arg("src"), arg("stride"), arg("dst"), arg("apart")
+	from, row := GP64(), GP64()
+	for half := range 2 {
+		for quarter := range 2 { // columns 8*half of rows 8*quarter
+			MOVQ(src, from)
+			if quarter == 1 {
+				LEAQ(Mem{Base: src, Index: stride, Scale: 8}, from)
+			}
+			ADDQ(U32(uint32(32*half)), from)
+			MOVQ(dst, row)
+			ADDQ(U32(uint32(32*quarter)), row)
+			turn256(from, stride, func(i int) Mem {
+				if i > 0 {
+					ADDQ(apart, row)
+				}
+				return at(row, 0)
+			})
+		}
+		if half == 0 {
+			for range 8 {
+				ADDQ(apart, dst)
+			}
+		}
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// turn256 turns 8 rows of 8 words as turn512 does 16 of 16.
+func turn256(src, stride reg.GPVirtual, to func(row int) Mem) {
+	r, t := ys[:8], ys[8:]
+	for i := range 8 {
+		VMOVDQU(at(src, 0), r[i])
+		ADDQ(stride, src)
+	}
+	for i := 0; i < 8; i += 2 {
+		VPUNPCKLDQ(r[i+1], r[i], t[i])
+		VPUNPCKHDQ(r[i+1], r[i], t[i+1])
+	}
+	for i := 0; i < 8; i += 4 {
+		VPUNPCKLQDQ(t[i+2], t[i], r[i])
+		VPUNPCKHQDQ(t[i+2], t[i], r[i+1])
+		VPUNPCKLQDQ(t[i+3], t[i+1], r[i+2])
+		VPUNPCKHQDQ(t[i+3], t[i+1], r[i+3])
+	}
+	for half, part := range []uint64{0x20, 0x31} {
+		for c := range 4 {
+			VPERM2I128(Imm(part), r[4+c], r[c], t[c])
+			VMOVDQU(t[c], to(4*half+c))
+		}
+	}
 }
 
 func expandConsts256() {

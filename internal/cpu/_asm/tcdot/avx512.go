@@ -133,13 +133,37 @@ func transpose512() {
 	TEXT("transpose512", NOSPLIT, "func(w *uint16, stride int, buf *uint32)")
 	Doc("transpose512 turns 64 rows of 32 BF16 into 16 rows of 64 k-pairs.")
 	w, stride, buf := arg("w"), arg("stride"), arg("buf")
-	r, t := zs[:16], zs[16:]
 	cnt := GP64()
 	MOVQ(U32(4), cnt)
 	Label("tile")
+	turn512(w, stride, func(i int) Mem { return at(buf, i*256) })
+	ADDQ(U32(64), buf)
+	DECQ(cnt)
+	JNZ(LabelRef("tile"))
+	VZEROUPPER()
+	RET()
+}
+
+func tile512() {
+	TEXT("tile512", NOSPLIT, "func(src *uint32, stride int, dst *uint32, apart int)")
+	Doc("tile512 turns 16 rows of 16 words; the rows it writes are as many bytes apart.")
+	src, stride, dst, apart := arg("src"), arg("stride"), arg("dst"), arg("apart")
+	turn512(src, stride, func(i int) Mem {
+		if i > 0 {
+			ADDQ(apart, dst)
+		}
+		return at(dst, 0)
+	})
+	VZEROUPPER()
+	RET()
+}
+
+// turn512 turns 16 rows of 16 words, from src on, which it leaves behind them. It writes rows 0 to 15 in order.
+func turn512(src, stride reg.GPVirtual, to func(row int) Mem) {
+	r, t := zs[:16], zs[16:]
 	for i := range 16 {
-		VMOVDQU32(at(w, 0), r[i])
-		ADDQ(stride, w)
+		VMOVDQU32(at(src, 0), r[i])
+		ADDQ(stride, src)
 	}
 	for i := 0; i < 16; i += 2 {
 		VPUNPCKLDQ(r[i+1], r[i], t[i])
@@ -151,23 +175,20 @@ func transpose512() {
 		VPUNPCKLQDQ(t[i+3], t[i+1], r[i+2])
 		VPUNPCKHQDQ(t[i+3], t[i+1], r[i+3])
 	}
+	// r[4*b+c] holds word c of each 128 bits, of rows 4*b to 4*b+3.
 	for c := range 4 {
-		a, b, d, e := t[0], t[1], t[2], t[3]
+		a, b, d, e := t[c], t[4+c], t[8+c], t[12+c]
 		VSHUFI32X4(Imm(0x88), r[4+c], r[c], a)
 		VSHUFI32X4(Imm(0x88), r[12+c], r[8+c], b)
 		VSHUFI32X4(Imm(0xDD), r[4+c], r[c], d)
 		VSHUFI32X4(Imm(0xDD), r[12+c], r[8+c], e)
-		for q, in := range [][3]int{{0, 1, 0x88}, {2, 3, 0x88}, {0, 1, 0xDD}, {2, 3, 0xDD}} {
-			o := t[4+q]
-			VSHUFI32X4(Imm(uint64(in[2])), t[in[1]], t[in[0]], o)
-			VMOVDQU32(o, at(buf, (4*q+c)*256))
+	}
+	for q, in := range [][3]int{{0, 4, 0x88}, {8, 12, 0x88}, {0, 4, 0xDD}, {8, 12, 0xDD}} {
+		for c := range 4 {
+			VSHUFI32X4(Imm(uint64(in[2])), t[in[1]+c], t[in[0]+c], r[0])
+			VMOVDQU32(r[0], to(4*q+c))
 		}
 	}
-	ADDQ(U32(64), buf)
-	DECQ(cnt)
-	JNZ(LabelRef("tile"))
-	VZEROUPPER()
-	RET()
 }
 
 // expandConsts holds what both expansions keep in registers.
