@@ -7,6 +7,7 @@ import (
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/host"
 )
 
 // Gradients are the gradients of a layer's weights: a fold over the token stream of all the Backward calls that add to it,
@@ -22,7 +23,7 @@ type Gradients struct {
 // the weights; nil for new ones of +0.
 func (l *Layer) NewGradients(into *contract.Gradients) (*Gradients, error) {
 	if into == nil {
-		into = l.shape.NewGradients()
+		into = l.shape.GradientsIn(host.Floats(l.shape.GradientSize()))
 	}
 	if err := into.Check(l.shape); err != nil {
 		return nil, err

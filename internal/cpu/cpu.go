@@ -20,7 +20,7 @@ func init() { backend.Register("cpu", open) }
 
 // Backend implements backend.Backend.
 type Backend struct {
-	host.Memory
+	*host.Memory
 	crew *crew
 }
 
@@ -36,7 +36,7 @@ func open(o backend.Options) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{crew: newCrew(workers, k)}, nil
+	return &Backend{&host.Memory{}, newCrew(workers, k)}, nil
 }
 
 // choose gives the kernels of that name, or the best for none.

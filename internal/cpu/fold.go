@@ -3,8 +3,6 @@
 package cpu
 
 import (
-	"slices"
-
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/host"
@@ -17,14 +15,35 @@ type fold struct {
 	streams []stream // E+1
 }
 
-// stream is rows of one group, in token order.
+// stream is rows of one group, in token order: those that wait, which lie in the stream's own memory, and behind them, while
+// they are added, a call's.
 type stream struct {
 	x, dy          [][]contract.BF16 // [H] each
 	dgate, dup, hw [][]contract.BF16 // [I] each
+	waiting        int
+	own            [5][]contract.BF16 // a segment of each of the fields
 }
 
-func (s *stream) fields() []*[][]contract.BF16 {
-	return []*[][]contract.BF16{&s.x, &s.dy, &s.dgate, &s.dup, &s.hw}
+func (s *stream) fields() [5]*[][]contract.BF16 {
+	return [...]*[][]contract.BF16{&s.x, &s.dy, &s.dgate, &s.dup, &s.hw}
+}
+
+// drop leaves out the first n rows, and keeps the rest, fewer than a segment, for later.
+func (s *stream) drop(n int) {
+	for i, field := range s.fields() {
+		rest := (*field)[n:]
+		for j, r := range rest {
+			if s.own[i] == nil {
+				s.own[i] = make([]contract.BF16, contract.FoldSegment*len(r))
+			}
+			if mine := row(s.own[i], j, len(r)); n > 0 || j >= s.waiting {
+				copy(mine, r)
+				rest[j] = mine
+			}
+		}
+		*field = append((*field)[:0], rest...)
+	}
+	s.waiting = len(s.x)
 }
 
 // NewFold starts a stream.
@@ -40,7 +59,7 @@ func (f *fold) of(e int) backend.ExpertGradient {
 	return f.g.Experts[e]
 }
 
-// Add puts the rows behind those that wait, folds in all full segments and keeps copies of the rest.
+// Add puts the rows behind those that wait, folds in all full segments and keeps the rest.
 func (f *fold) Add(a backend.FoldArgs) error {
 	l, p := f.l, view(a.Rows)
 	x, dy := host.BF16(a.X), host.BF16(a.DY)
@@ -56,22 +75,8 @@ func (f *fold) Add(a backend.FoldArgs) error {
 		s.hw = append(s.hw, l.rows(p, e, grad.HW)...)
 	}
 	f.fold(func(e int) int { return len(f.streams[e].x) / contract.FoldSegment })
-	for e := range f.streams {
-		if p.rows(e) > 0 {
-			f.streams[e].own()
-		}
-	}
 	f.router(a)
 	return nil
-}
-
-// own copies the rows, which lie in buffers that the next call will use again.
-func (s *stream) own() {
-	for _, field := range s.fields() {
-		for i, r := range *field {
-			(*field)[i] = slices.Clone(r)
-		}
-	}
 }
 
 // Flush folds in what waits.
@@ -108,10 +113,7 @@ func (f *fold) fold(segments func(e int) int) {
 		})
 	})
 	for e := range f.streams {
-		n := min(segments(e)*contract.FoldSegment, len(f.streams[e].x))
-		for _, field := range f.streams[e].fields() {
-			*field = slices.Clone((*field)[n:])
-		}
+		f.streams[e].drop(min(segments(e)*contract.FoldSegment, len(f.streams[e].x)))
 	}
 }
 

@@ -5,14 +5,19 @@ package host
 
 import (
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
 )
 
-// Memory implements backend.Memory.
-type Memory struct{}
+// Memory implements backend.Memory. Buffers that are given back are used again, so that the same work over and over leaves
+// nothing to the collector.
+type Memory struct {
+	mu   sync.Mutex
+	idle map[int][][]byte // by size
+}
 
 type buffer struct {
 	dtype backend.Dtype
@@ -26,27 +31,58 @@ func (b *buffer) Slice(from, to int) backend.Buffer {
 	return &buffer{b.dtype, b.data[from*size : to*size : to*size]}
 }
 
-// Alloc gives n elements, which here are zero.
-func (Memory) Alloc(d backend.Dtype, n int) (backend.Buffer, error) {
+// Alloc gives n elements.
+func (m *Memory) Alloc(d backend.Dtype, n int) (backend.Buffer, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("host memory: %d elements of %v: need at least 0", n, d)
 	}
-	// Made of words, so that every element type is aligned.
-	words := make([]uint64, (n*d.Size()+7)/8)
-	return &buffer{d, Bytes(words)[:n*d.Size()]}, nil
+	size := sizeClass(n * d.Size())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if idle := m.idle[size]; len(idle) > 0 {
+		m.idle[size] = idle[:len(idle)-1]
+		return &buffer{d, idle[len(idle)-1][:n*d.Size()]}, nil
+	}
+	return &buffer{d, Bytes(Floats(size / 4))[:n*d.Size()]}, nil
 }
 
-// Free does nothing: the collector does.
-func (Memory) Free(backend.Buffer) {}
+// Free keeps the buffer's memory for another.
+func (m *Memory) Free(b backend.Buffer) {
+	data := b.(*buffer).data
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.idle == nil {
+		m.idle = map[int][][]byte{}
+	}
+	m.idle[cap(data)] = append(m.idle[cap(data)], data[:cap(data)])
+}
+
+// Floats are n zeros, in huge pages where the system has them and it is worth while: first touched a small page at a time,
+// gigabytes take seconds.
+func Floats(n int) []float32 {
+	// Made of words, so that every element type is aligned.
+	words := make([]uint64, (n+1)/2)
+	wishHuge(Bytes(words))
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(words))), n)
+}
+
+// sizeClass rounds up by an eighth at the most, so that batches of about one size use the same memory.
+func sizeClass(n int) int {
+	step := 64
+	for step*16 <= n {
+		step *= 2
+	}
+	return (n + step - 1) / step * step
+}
 
 // Zero clears the buffer.
-func (Memory) Zero(b backend.Buffer) error {
+func (*Memory) Zero(b backend.Buffer) error {
 	clear(b.(*buffer).data)
 	return nil
 }
 
-func (Memory) Write(dst backend.Buffer, src []byte) error { return move(dst.(*buffer).data, src) }
-func (Memory) Read(dst []byte, src backend.Buffer) error  { return move(dst, src.(*buffer).data) }
+func (*Memory) Write(dst backend.Buffer, src []byte) error { return move(dst.(*buffer).data, src) }
+func (*Memory) Read(dst []byte, src backend.Buffer) error  { return move(dst, src.(*buffer).data) }
 
 func move(dst, src []byte) error {
 	if len(dst) != len(src) {
@@ -57,7 +93,7 @@ func move(dst, src []byte) error {
 }
 
 // Wrap uses the memory in place.
-func (Memory) Wrap(d backend.Dtype, data []byte) (backend.Buffer, error) {
+func (*Memory) Wrap(d backend.Dtype, data []byte) (backend.Buffer, error) {
 	if len(data)%d.Size() != 0 {
 		return nil, fmt.Errorf("host memory: %d bytes: need a multiple of %d for %v", len(data), d.Size(), d)
 	}

@@ -11,11 +11,11 @@ import (
 )
 
 func init() {
-	backend.Register("ref", func(backend.Options) (backend.Backend, error) { return Backend{}, nil })
+	backend.Register("ref", func(backend.Options) (backend.Backend, error) { return Backend{&host.Memory{}}, nil })
 }
 
 // Backend implements backend.Backend.
-type Backend struct{ host.Memory }
+type Backend struct{ *host.Memory }
 
 func (Backend) Name() string   { return "ref" }
 func (Backend) Device() string { return "the contract in scalar Go, one goroutine" }
