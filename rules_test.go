@@ -28,6 +28,7 @@ var layers = []string{
 	"", // samebit itself
 	"contract/contracttest", "contract/testdata",
 	"gate",
+	"bench",
 	"internal/ui", "internal/cli",
 	"cmd", "internal/cmd",
 }

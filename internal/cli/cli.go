@@ -27,6 +27,7 @@ type program struct {
 	Compare  compareCommand  `cmd:"" help:"Compare two safetensors files, bit for bit."`
 	Gate     gateCommand     `cmd:"" help:"Run the acceptance cases: what the contract promises, put to work on a layer."`
 	Selftest selftestCommand `cmd:"" help:"Check the arithmetic of this machine against a tensor core's own results."`
+	Bench    benchCommand    `cmd:"" help:"Time a layer, forward and backward, beside what this machine's memory can do."`
 	Synth    synthCommand    `cmd:"" help:"Write a checkpoint of made-up weights, and inputs for it."`
 	Info     infoCommand     `cmd:"" help:"Show what this program, this machine and a checkpoint are."`
 }
