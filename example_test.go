@@ -34,7 +34,7 @@ func Example() {
 	if err := grads.Flush(); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("y %d, dx %d, expert 3's down projection %d\n", len(out.Y), len(dx), len(grads.Tensors().Experts[3].Down))
+	fmt.Printf("y %d, dx %d, expert 3's down projection %d\n", len(out.Y), len(dx), len(grads.FP32().Experts[3].Down))
 	fmt.Printf("token 0 went to experts %v; %d experts without a token\n", out.IDs[:4], out.Load().Dead)
 	// Output:
 	// y 8192, dx 8192, expert 3's down projection 8192

@@ -3,8 +3,6 @@
 package samebit
 
 import (
-	"fmt"
-
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/host"
@@ -15,7 +13,8 @@ import (
 // the stream's order.
 type Gradients struct {
 	layer *Layer
-	into  *contract.Gradients
+	fp32  *contract.Gradients
+	bf16  *contract.Weights
 	fold  backend.Fold
 }
 
@@ -23,31 +22,63 @@ type Gradients struct {
 // the weights; nil for new ones of +0.
 func (l *Layer) NewGradients(into *contract.Gradients) (*Gradients, error) {
 	if into == nil {
-		into = l.shape.GradientsIn(host.Floats(l.shape.GradientSize()))
+		into = l.shape.GradientsIn(host.Floats(l.shape.Size()))
 	}
 	if err := into.Check(l.shape); err != nil {
 		return nil, err
 	}
+	return newGradients(&Gradients{layer: l, fp32: into}, into.Router, into.SharedGate, func(e int) (gate, up, down []float32) {
+		x := into.Shared
+		if e < len(into.Experts) {
+			x = &into.Experts[e]
+		}
+		return x.Gate, x.Up, x.Down
+	})
+}
+
+// NewBF16Gradients starts a stream whose gradients each Flush writes over into, laid out as the weights, in BF16 by one cast
+// (R11); nil for new memory. What was in into does not matter, and a Flush ends the sum: the next one is of what comes after
+// it. It needs no FP32 accumulators but for experts of many rows.
+func (l *Layer) NewBF16Gradients(into *contract.Weights) (*Gradients, error) {
+	if into == nil {
+		into = l.shape.NewWeights()
+	}
+	if err := into.Check(l.shape); err != nil {
+		return nil, err
+	}
+	return newGradients(&Gradients{layer: l, bf16: into}, into.Router, into.SharedGate, func(e int) (gate, up, down []BF16) {
+		x := into.Shared
+		if e < len(into.Experts) {
+			x = &into.Experts[e]
+		}
+		return x.Gate, x.Up, x.Down
+	})
+}
+
+// newGradients starts g's fold into the caller's memory; expert E is the shared one.
+func newGradients[T float32 | BF16](g *Gradients, router, sharedGate []T, expert func(e int) (gate, up, down []T)) (*Gradients, error) {
+	l, dtype := g.layer, backend.FP32
+	if g.bf16 != nil {
+		dtype = backend.BF16
+	}
 	m := &arena{machine: l.machine}
-	wrap := func(v []float32) (b backend.Buffer) {
+	wrap := func(v []T) (b backend.Buffer) {
 		m.run(func() (err error) {
-			b, err = m.machine.Wrap(backend.FP32, bytesOf(v))
+			b, err = m.machine.Wrap(dtype, bytesOf(v))
 			return err
 		})
 		return b
 	}
-	expert := func(e *contract.ExpertGradient) backend.ExpertGradient {
-		return backend.ExpertGradient{Gate: wrap(e.Gate), Up: wrap(e.Up), Down: wrap(e.Down)}
+	buffers := &backend.Gradients{Router: wrap(router)}
+	for e := range l.shape.Experts {
+		gate, up, down := expert(e)
+		buffers.Experts = append(buffers.Experts, backend.ExpertGradient{Gate: wrap(gate), Up: wrap(up), Down: wrap(down)})
 	}
-	buffers := &backend.Gradients{Router: wrap(into.Router)}
-	for e := range into.Experts {
-		buffers.Experts = append(buffers.Experts, expert(&into.Experts[e]))
+	if l.shape.SharedWidth > 0 {
+		gate, up, down := expert(l.shape.Experts)
+		buffers.Shared = &backend.ExpertGradient{Gate: wrap(gate), Up: wrap(up), Down: wrap(down)}
+		buffers.SharedGate = wrap(sharedGate)
 	}
-	if into.Shared != nil {
-		shared := expert(into.Shared)
-		buffers.Shared, buffers.SharedGate = &shared, wrap(into.SharedGate)
-	}
-	g := &Gradients{layer: l, into: into}
 	m.run(func() (err error) {
 		g.fold, err = l.stages.NewFold(buffers)
 		return err
@@ -59,22 +90,14 @@ func (l *Layer) NewGradients(into *contract.Gradients) (*Gradients, error) {
 }
 
 // Flush folds in the rows that wait for their segment to fill, which ends the stream; a Backward after it starts another.
-// Only then are the accumulators complete.
+// Only then are the gradients complete.
 func (g *Gradients) Flush() error { return g.fold.Flush() }
 
-// Tensors are the accumulators; complete after Flush.
-func (g *Gradients) Tensors() *contract.Gradients { return g.into }
+// FP32 is the accumulators of NewGradients, complete after Flush; nil for NewBF16Gradients.
+func (g *Gradients) FP32() *contract.Gradients { return g.fp32 }
 
-// Close gives back what the stream holds; the accumulators stay.
+// BF16 is the gradients of NewBF16Gradients, complete after Flush; nil for NewGradients.
+func (g *Gradients) BF16() *contract.Weights { return g.bf16 }
+
+// Close gives back what the stream holds; the gradients stay.
 func (g *Gradients) Close() error { return g.fold.Close() }
-
-// Round casts FP32 to BF16, element by element, each to nearest even: a gradient's one cast (R11).
-func Round(dst []BF16, src []float32) error {
-	if len(dst) != len(src) {
-		return fmt.Errorf("round: %d elements to %d: need as many", len(src), len(dst))
-	}
-	for i, v := range src {
-		dst[i] = contract.Round(v)
-	}
-	return nil
-}

@@ -62,7 +62,7 @@ func fold(t *testing.T, sizes []int) [32]byte {
 	if err := grads.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	return sum(grads.Tensors().Shared.Down)
+	return sum(grads.FP32().Shared.Down)
 }
 
 // ordinary is the hash of dy/3 times x over the tokens, the FP32 sum of each micro-batch added to the others..

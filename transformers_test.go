@@ -148,7 +148,7 @@ func run(t *testing.T, l *samebit.Layer, io *safetensors.File) (*samebit.Output,
 	if err := g.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	return out, dx, g.Tensors()
+	return out, dx, g.FP32()
 }
 
 func openFile(t *testing.T, fsys fs.FS, name string) *safetensors.File {

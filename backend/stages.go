@@ -124,7 +124,8 @@ type InputGradient struct {
 	DX      Buffer // [T,H] BF16
 }
 
-// Gradients are FP32 accumulators, laid out as the weights.
+// Gradients are where a fold goes, laid out as the weights: FP32 accumulators, which are added to in place; or BF16, of which
+// every element is written by Flush, the stream's sum in one cast (R11).
 type Gradients struct {
 	Router     Buffer // [E,H]
 	SharedGate Buffer // [H]; nil where there is no shared expert

@@ -16,8 +16,8 @@ type Pass string
 const (
 	// Forward is one Layer.Forward.
 	Forward Pass = "forward"
-	// ForwardBackward is a step of one micro-batch with BF16 gradients: Forward with Train, Backward, Flush, and the cast of all
-	// gradients, which leaves the accumulators at +0 for the next run.
+	// ForwardBackward is a step of one micro-batch with BF16 gradients: Forward with Train, Backward and Flush, which writes every
+	// gradient, those of experts without a token too.
 	ForwardBackward Pass = "forward+backward"
 	// ForwardBackwardFP32 is a micro-batch among several: Forward with Train, Backward and Flush, added to FP32 accumulators.
 	ForwardBackwardFP32 Pass = "forward+backward-fp32"

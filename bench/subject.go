@@ -25,8 +25,9 @@ type Subject struct {
 	layer         *samebit.Layer
 	workers       int
 	given, loaded int64      // bytes, as Memory has them
-	grads         *gradients // made when first needed
-	tokens        int        // that x and dy have
+	grads         *gradients // of the pass gradsOf; made when first needed
+	gradsOf       Pass
+	tokens        int // that x and dy have
 	x, dy         []samebit.BF16
 }
 
@@ -68,10 +69,18 @@ func load(o samebit.Options, given int64, layer func() (string, *samebit.Layer, 
 // Device says for people what runs the work.
 func (s *Subject) Device() string { return s.layer.Device() }
 
+// held is the memory of a pass's gradients.
+func (s *Subject) held(p Pass) int64 {
+	if p == Forward {
+		return 0
+	}
+	return s.grads.bytes
+}
+
 // Close gives back what the subject holds.
 func (s *Subject) Close() error {
 	if s.grads != nil {
-		s.grads.stream.Close()
+		s.grads.Close()
 	}
 	return s.layer.Close()
 }
@@ -93,14 +102,13 @@ func (s *Subject) Runner(p Pass, tokens int) (func() (Run, error), error) {
 	if n := pool(tokens); s.tokens < n {
 		s.tokens, s.x, s.dy = n, testgen.Tokens(n, h, Seed), testgen.Upstream(n, h, Seed)
 	}
-	if p != Forward {
-		if s.grads == nil {
-			var err error
-			if s.grads, err = newGradients(s.layer, s.workers); err != nil {
-				return nil, err
-			}
+	if p != Forward && s.gradsOf != p {
+		var err error
+		s.grads = nil // so that one of the two is in memory at a time
+		if s.grads, err = newGradients(s.layer, p); err != nil {
+			return nil, err
 		}
-		s.grads.clear(p == ForwardBackward)
+		s.gradsOf = p
 	}
 	at := 0
 	return func() (Run, error) {
@@ -124,7 +132,7 @@ func (s *Subject) run(p Pass, x, dy []samebit.BF16) (Run, error) {
 	start := time.Now()
 	out, err := s.layer.Forward(x, options...)
 	if err == nil && p != Forward {
-		err = s.backward(p, out.Tape, dy)
+		err = s.backward(out.Tape, dy)
 	}
 	spent := time.Since(start)
 	if err != nil {
@@ -134,16 +142,10 @@ func (s *Subject) run(p Pass, x, dy []samebit.BF16) (Run, error) {
 	return Run{spent, len(load.Tokens) - load.Dead}, nil
 }
 
-func (s *Subject) backward(p Pass, tape *samebit.Tape, dy []samebit.BF16) error {
+func (s *Subject) backward(tape *samebit.Tape, dy []samebit.BF16) error {
 	defer tape.Free()
-	if _, err := s.layer.Backward(tape, dy, s.grads.stream); err != nil {
+	if _, err := s.layer.Backward(tape, dy, s.grads.Gradients); err != nil {
 		return err
 	}
-	if err := s.grads.stream.Flush(); err != nil {
-		return err
-	}
-	if p == ForwardBackward {
-		s.grads.round()
-	}
-	return nil
+	return s.grads.Flush()
 }

@@ -102,40 +102,6 @@ type Gradients struct {
 	Shared     *ExpertGradient
 }
 
-// NewGradients are all +0.
-func (s Shape) NewGradients() *Gradients { return s.GradientsIn(make([]float32, s.GradientSize())) }
-
-// GradientSize is how many elements the gradients of all weights have.
-func (s Shape) GradientSize() int {
-	n := s.Experts*s.Hidden + 3*s.Experts*s.Hidden*s.Width
-	if s.SharedWidth > 0 {
-		n += s.Hidden + 3*s.Hidden*s.SharedWidth
-	}
-	return n
-}
-
-// GradientsIn are gradients that lie in v, of GradientSize elements, and go on from its values.
-func (s Shape) GradientsIn(v []float32) *Gradients {
-	take := func(n int) []float32 {
-		taken := v[:n:n]
-		v = v[n:]
-		return taken
-	}
-	expert := func(width int) ExpertGradient {
-		n := s.Hidden * width
-		return ExpertGradient{Gate: take(n), Up: take(n), Down: take(n)}
-	}
-	g := &Gradients{Router: take(s.Experts * s.Hidden)}
-	for range s.Experts {
-		g.Experts = append(g.Experts, expert(s.Width))
-	}
-	if s.SharedWidth > 0 {
-		shared := expert(s.SharedWidth)
-		g.Shared, g.SharedGate = &shared, take(s.Hidden)
-	}
-	return g
-}
-
 // Flush finishes every fold.
 func (g *Gradients) Flush() {
 	for e := range g.Experts {

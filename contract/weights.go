@@ -31,6 +31,68 @@ type Weights struct {
 	SharedGate []BF16 // [H]
 }
 
+// Size is how many elements the weights have, and their gradients.
+func (s Shape) Size() int {
+	n := s.Experts*s.Hidden + 3*s.Experts*s.Hidden*s.Width
+	if s.SharedWidth > 0 {
+		n += s.Hidden + 3*s.Hidden*s.SharedWidth
+	}
+	return n
+}
+
+// NewWeights are all +0.
+func (s Shape) NewWeights() *Weights { return s.WeightsIn(make([]BF16, s.Size())) }
+
+// WeightsIn are weights that lie in v, of Size elements.
+func (s Shape) WeightsIn(v []BF16) *Weights {
+	c := cutter[BF16]{s, v}
+	w := &Weights{Router: c.cut(s.Experts * s.Hidden), Experts: make([]Expert, s.Experts)}
+	for e := range w.Experts {
+		x := &w.Experts[e]
+		x.Gate, x.Up, x.Down = c.expert(s.Width)
+	}
+	if s.SharedWidth > 0 {
+		w.Shared, w.SharedGate = &Expert{}, c.cut(s.Hidden)
+		w.Shared.Gate, w.Shared.Up, w.Shared.Down = c.expert(s.SharedWidth)
+	}
+	return w
+}
+
+// NewGradients are all +0.
+func (s Shape) NewGradients() *Gradients { return s.GradientsIn(make([]float32, s.Size())) }
+
+// GradientsIn are gradients that lie in v, of Size elements, and go on from its values.
+func (s Shape) GradientsIn(v []float32) *Gradients {
+	c := cutter[float32]{s, v}
+	g := &Gradients{Router: c.cut(s.Experts * s.Hidden), Experts: make([]ExpertGradient, s.Experts)}
+	for e := range g.Experts {
+		x := &g.Experts[e]
+		x.Gate, x.Up, x.Down = c.expert(s.Width)
+	}
+	if s.SharedWidth > 0 {
+		g.Shared, g.SharedGate = &ExpertGradient{}, c.cut(s.Hidden)
+		g.Shared.Gate, g.Shared.Up, g.Shared.Down = c.expert(s.SharedWidth)
+	}
+	return g
+}
+
+// cutter cuts matrices off the front of memory.
+type cutter[T any] struct {
+	Shape
+	rest []T
+}
+
+func (c *cutter[T]) cut(n int) []T {
+	v := c.rest[:n:n]
+	c.rest = c.rest[n:]
+	return v
+}
+
+func (c *cutter[T]) expert(width int) (gate, up, down []T) {
+	n := c.Hidden * width
+	return c.cut(n), c.cut(n), c.cut(n)
+}
+
 // Check says what is wrong with a shape, or nil.
 func (s Shape) Check() error {
 	switch {

@@ -49,7 +49,7 @@ func run(l *samebit.Layer, w work) (p pass, err error) {
 			return p, err
 		}
 		defer stream.Close()
-		p.grads = stream.Tensors()
+		p.grads = stream.FP32()
 	}
 	cuts := w.cuts
 	if cuts == nil {

@@ -26,6 +26,7 @@ func Run(t *testing.T, o samebit.Options) {
 		{"routing", routing},
 		{"load", load},
 		{"gradients", gradients},
+		{"BF16 gradients", rounded},
 		{"numbers", numbers},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.test(t, o) })
@@ -108,7 +109,7 @@ func (s *subject) add(g *samebit.Gradients, x, dy []contract.BF16, replay []int3
 	if rejected := (*samebit.RejectedError)(nil); err != nil && !as(err, &rejected) {
 		s.t.Fatal(err)
 	}
-	r := result{y: out.Y, logits: out.Logits, ids: out.IDs, weights: out.Weights, grads: g.Tensors()}
+	r := result{y: out.Y, logits: out.Logits, ids: out.IDs, weights: out.Weights, grads: g.FP32()}
 	if dy != nil {
 		defer out.Tape.Free()
 		if r.dx, err = s.layer.Backward(out.Tape, dy, g); err != nil {

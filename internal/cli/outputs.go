@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -44,7 +43,7 @@ func (c *runCommand) write(e *env, layer *samebit.Layer, got *results) error {
 	if c.Backward {
 		outs = append(outs, safetensors.New("dx", []int{tokens, s.Hidden}, got.dx))
 		for _, entry := range layer.Tensors() {
-			outs = append(outs, gradient(entry, got.grads.Tensors(), c.GradDtype == "bf16"))
+			outs = append(outs, gradient(entry, got.grads.FP32(), got.grads.BF16()))
 		}
 	}
 	progress := e.progress("writing " + c.Out)
@@ -88,35 +87,22 @@ func (m *meter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// gradient is the gradient of one of the checkpoint's tensors, in its shape, from where the accumulators lie.
-func gradient(entry checkpoint.Entry, g *contract.Gradients, bf16 bool) safetensors.Out {
-	var parts [][]float32
-	for _, p := range entry.Parts {
-		parts = append(parts, *p.InGradients(g))
+// gradient is the gradient of one of the checkpoint's tensors, in its shape, from where it lies: one of the two.
+func gradient(entry checkpoint.Entry, fp32 *contract.Gradients, bf16 *contract.Weights) safetensors.Out {
+	name := gradPrefix + entry.Short
+	if bf16 != nil {
+		return joined(name, entry, func(p checkpoint.Part) []samebit.BF16 { return *p.In(bf16) })
 	}
-	out := safetensors.New(gradPrefix+entry.Short, entry.Shape, parts...)
-	if bf16 {
-		out.Dtype = safetensors.BF16
-		out.Stream = func(w io.Writer) error { return writeRounded(w, parts) }
-	}
-	return out
+	return joined(name, entry, func(p checkpoint.Part) []float32 { return *p.InGradients(fp32) })
 }
 
-// writeRounded casts FP32 to BF16 on the way out.
-func writeRounded(w io.Writer, parts [][]float32) error {
-	buffer := make([]samebit.BF16, 1<<16)
-	for _, part := range parts {
-		for values := range slices.Chunk(part, len(buffer)) {
-			rounded := buffer[:len(values)]
-			if err := samebit.Round(rounded, values); err != nil {
-				return err
-			}
-			if _, err := w.Write(safetensors.Bytes(rounded)); err != nil {
-				return err
-			}
-		}
+// joined is a tensor of its parts.
+func joined[T safetensors.Element](name string, entry checkpoint.Entry, part func(checkpoint.Part) []T) safetensors.Out {
+	var parts [][]T
+	for _, p := range entry.Parts {
+		parts = append(parts, part(p))
 	}
-	return nil
+	return safetensors.New(name, entry.Shape, parts...)
 }
 
 // digestOf is one digest of outputs.

@@ -134,12 +134,11 @@ type results struct {
 func (c *runCommand) work(e *env, layer *samebit.Layer, in *inputs) (*results, error) {
 	all := &results{}
 	if c.Backward {
-		grads, err := layer.NewGradients(nil)
-		if err != nil {
+		var err error
+		if all.grads, err = c.gradients(layer); err != nil {
 			return nil, err
 		}
-		defer grads.Close()
-		all.grads = grads
+		defer all.grads.Close()
 	}
 	progress := e.progress("running tokens")
 	defer progress.Close()
@@ -167,6 +166,13 @@ func (c *runCommand) work(e *env, layer *samebit.Layer, in *inputs) (*results, e
 		c.Result.FirstRejected = &all.Rejected.First
 	}
 	return all, nil
+}
+
+func (c *runCommand) gradients(layer *samebit.Layer) (*samebit.Gradients, error) {
+	if c.GradDtype == "bf16" {
+		return layer.NewBF16Gradients(nil)
+	}
+	return layer.NewGradients(nil)
 }
 
 // call runs one micro-batch, whose first token is token from.

@@ -10,14 +10,18 @@ import (
 	"github.com/samebit/samebit/internal/host"
 )
 
-// fold keeps the contract's own folds over the caller's accumulators.
+// fold keeps the contract's own folds, over the caller's accumulators or, for BF16, over some of its own.
 type fold struct {
-	l *layer
-	g contract.Gradients
+	l    *layer
+	g    contract.Gradients
+	bf16 *backend.Gradients // nil for FP32
 }
 
 // NewFold starts a stream.
 func (l *layer) NewFold(g *backend.Gradients) (backend.Fold, error) {
+	if g.Router.Dtype() == backend.BF16 {
+		return &fold{l: l, g: *l.NewGradients(), bf16: g}, nil
+	}
 	f := &fold{l: l, g: contract.Gradients{Router: host.FP32(g.Router), SharedGate: host.FP32(g.SharedGate)}}
 	for _, e := range g.Experts {
 		f.g.Experts = append(f.g.Experts, expertGradient(e))
@@ -71,10 +75,35 @@ func (f *fold) Add(a backend.FoldArgs) error {
 	return nil
 }
 
-// Flush finishes the folds.
+// Flush finishes the folds, and casts them where BF16 is asked for.
 func (f *fold) Flush() error {
 	f.g.Flush()
+	if f.bf16 == nil {
+		return nil
+	}
+	round(f.bf16.Router, f.g.Router)
+	round(f.bf16.SharedGate, f.g.SharedGate)
+	expert := func(to *backend.ExpertGradient, from *contract.ExpertGradient) {
+		round(to.Gate, from.Gate)
+		round(to.Up, from.Up)
+		round(to.Down, from.Down)
+	}
+	for e := range f.g.Experts {
+		expert(&f.bf16.Experts[e], &f.g.Experts[e])
+	}
+	if f.g.Shared != nil {
+		expert(f.bf16.Shared, f.g.Shared)
+	}
 	return nil
+}
+
+// round casts accumulators, which begin anew.
+func round(dst backend.Buffer, src []float32) {
+	to := host.BF16(dst)
+	for i, v := range src {
+		to[i] = contract.Round(v)
+	}
+	clear(src)
 }
 
 func (*fold) Close() error { return nil }
