@@ -62,7 +62,7 @@ func (*benchCommand) Help() string {
 
 GB/s is the weights that the tokens need - the router, the shared expert, the experts that they go to - read once a forward and once a backward; gradients and activations are not counted. Beside it stands its part of the bandwidth at which this machine reads memory, measured with as many workers.
 
-The peak is the most that the process had resident during a case, and workspace what of it is neither weights nor gradients. Made-up weights stay in memory beside what a backend makes of them; a checkpoint's do not, so that --checkpoint shows what a layer takes. The FP32 accumulators of the full shape take 6.4 GB, their BF16 copies 3.2 GB.
+The peak is the most that the process had resident during a case, and workspace what of it is neither weights nor gradients. Made-up weights stay in memory beside what a backend makes of them; a checkpoint's do not, so that --checkpoint shows what a layer takes. The gradients of the full shape take 6.4 GB in FP32, 3.2 GB in BF16.
 
 Examples:
 
