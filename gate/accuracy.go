@@ -109,19 +109,8 @@ func (c *check) against(name string, p pass, exact truth) {
 // and left beside the checkpoint.
 func transformers(c *check) {
 	c.needFloat64()
-	c.needCheckpoint()
-	data, err := fs.ReadFile(c.folder, testdata.IO)
-	if errors.Is(err, fs.ErrNotExist) {
-		c.skip("no %s beside the checkpoint: need transformers' results", testdata.IO)
-	}
-	c.must(err)
-	f, err := safetensors.Parse(testdata.IO, data)
-	c.must(err)
-	if n := f.Metadata()["layer"]; n != fmt.Sprint(c.layer.Index) {
-		c.skip("%s is of layer %s: need layer %d", testdata.IO, n, c.layer.Index)
-	}
-	io := stored{c, f}
-	w := work{x: read(io, "x", safetensors.Tensor.BF16), dy: read(io, "dy", safetensors.Tensor.BF16), gradients: true}
+	io := c.stored()
+	w := io.work()
 	ids := read(io, "topk_ids", safetensors.Tensor.I32)
 	p := c.run(w)
 	unlike := 0
@@ -154,6 +143,27 @@ func transformers(c *check) {
 type stored struct {
 	c *check
 	f *safetensors.File
+}
+
+// stored is the file beside the checkpoint.
+func (c *check) stored() stored {
+	c.needCheckpoint()
+	data, err := fs.ReadFile(c.folder, testdata.IO)
+	if errors.Is(err, fs.ErrNotExist) {
+		c.skip("no %s beside the checkpoint: need transformers' results", testdata.IO)
+	}
+	c.must(err)
+	f, err := safetensors.Parse(testdata.IO, data)
+	c.must(err)
+	if n := f.Metadata()["layer"]; n != fmt.Sprint(c.layer.Index) {
+		c.skip("%s is of layer %s: need layer %d", testdata.IO, n, c.layer.Index)
+	}
+	return stored{c, f}
+}
+
+// work is the file's tokens, forward and backward.
+func (s stored) work() work {
+	return work{x: read(s, "x", safetensors.Tensor.BF16), dy: read(s, "dy", safetensors.Tensor.BF16), gradients: true}
 }
 
 // read gives a tensor's elements.

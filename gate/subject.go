@@ -41,9 +41,12 @@ func FromFolder(dir string, n int, o samebit.Options) (*Subject, error) {
 	return fromCheckpoint(fmt.Sprintf("%s layer %d", dir, n), c, os.DirFS(dir), n, o)
 }
 
+// embedded is the name of the subject that Embedded gives.
+const embedded = "qwen3-next-tiny"
+
 // Embedded is layer 1 of the tiny Qwen3-Next checkpoint that the program carries.
 func Embedded(o samebit.Options) (*Subject, error) {
-	return fromFS("qwen3-next-tiny", testdata.Qwen3Next(), 1, o)
+	return fromFS(embedded, testdata.Qwen3Next(), 1, o)
 }
 
 // Default are the subjects of a gate that is asked for no other: the embedded checkpoint, and a synthetic layer in the middle

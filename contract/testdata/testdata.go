@@ -1,6 +1,7 @@
 // Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
 
-// Package testdata carries the hardware's results into programs, so that each can check the law of R1 wherever it runs.
+// Package testdata carries the hardware's results, and the contract's bits of a layer, into programs, so that each can check
+// itself wherever it runs.
 package testdata
 
 import _ "embed"
@@ -13,3 +14,9 @@ const H200Name = "tc16-h200.safetensors"
 //
 //go:embed tc16-h200.safetensors
 var H200 []byte
+
+// Qwen3Next is a safetensors file of the contract's bits for layer 1 of the tiny Qwen3-Next checkpoint: what samebit run
+// --backward gives for the x and dy beside that checkpoint.
+//
+//go:embed qwen3-next-tiny.safetensors
+var Qwen3Next []byte
