@@ -85,6 +85,7 @@ func gradients(t *testing.T, o samebit.Options) {
 	}
 	s.sameGradients("main_grad", into, oracle)
 
+	flushedTwice(s, x, dy)
 	refreshed(t, o)
 
 	// Clear refusals.
@@ -124,4 +125,34 @@ func refreshed(t *testing.T, o samebit.Options) {
 	}
 	w.Experts[7].Up[3] = 0x7FC0
 	wantError(t, s.layer.Refresh(), "expert 7 up has NaN at 3")
+}
+
+// flushedTwice: a Flush ends the stream, another changes nothing, what comes after begins a stream of its own; calls without
+// tokens and without gradients in between change nothing.
+func flushedTwice(s *subject, x, dy []contract.BF16) {
+	s.t.Helper()
+	g, err := s.layer.NewGradients(nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	want := s.oracle.NewGradients()
+	h := s.oracle.Hidden
+	for round, cut := range []int{47, 33, 1, 100} {
+		n := len(x) / h
+		s.add(g, x[:cut*h], dy[:cut*h], nil)
+		s.add(g, nil, []contract.BF16{}, nil)
+		s.add(g, x[:h], make([]contract.BF16, h), nil)
+		s.add(g, x[cut*h:], dy[cut*h:], nil)
+		for range 2 {
+			if err := g.Flush(); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+		r := result{grads: want}
+		for i := range n {
+			s.wantToken(&r, x, dy, nil, i)
+		}
+		want.Flush()
+		s.sameGradients(fmt.Sprintf("stream %d of one accumulator", round), g.FP32(), want)
+	}
 }
