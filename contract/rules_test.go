@@ -119,5 +119,8 @@ func functionName(d *ast.FuncDecl) string {
 	if pointer, is := of.(*ast.StarExpr); is {
 		of = pointer.X
 	}
+	if generic, is := of.(*ast.IndexExpr); is {
+		of = generic.X
+	}
 	return of.(*ast.Ident).Name + "." + d.Name.Name
 }
