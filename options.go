@@ -8,6 +8,7 @@ import (
 
 	// The backends that every build has.
 	_ "github.com/samebit/samebit/internal/cpu"
+	_ "github.com/samebit/samebit/internal/cuda"
 	_ "github.com/samebit/samebit/internal/ref"
 )
 

@@ -1,0 +1,59 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package cuda_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/samebit/samebit"
+	"github.com/samebit/samebit/backend"
+	_ "github.com/samebit/samebit/internal/cuda"
+	"github.com/samebit/samebit/internal/testgen"
+)
+
+// The public layer gives one result on the CPU and on the GPU, in chunks of any size, with a tape and without.
+func TestForward(t *testing.T) {
+	s, err := testgen.Shape("mid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := testgen.Weights(s, 1)
+	x := testgen.Tokens(300, s.Hidden, 2)
+	cpu, err := samebit.New(s, &w, samebit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cpu.Close()
+	want, err := cpu.Forward(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, chunk := range []int{0, 1 << 20, 97, 17} {
+		gpu, err := samebit.New(s, &w, samebit.Options{Backend: "cuda", MaxTokens: chunk})
+		if need := (*backend.UnsupportedError)(nil); errors.As(err, &need) && !strings.Contains(os.Getenv("SAMEBIT_REQUIRE"), "cuda") {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(gpu.Device())
+		for _, options := range [][]samebit.ForwardOption{nil, {samebit.Train}} {
+			have, err := gpu.Forward(x, options...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(have.Y, want.Y) || !slices.Equal(have.Logits, want.Logits) || !slices.Equal(have.IDs, want.IDs) ||
+				!slices.Equal(have.Weights, want.Weights) {
+				t.Errorf("chunks of %d: not the CPU's bits", chunk)
+			}
+			have.Tape.Free()
+		}
+		if err := gpu.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

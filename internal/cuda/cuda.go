@@ -1,0 +1,146 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/internal/cuda/driver"
+	"github.com/samebit/samebit/internal/cuda/image"
+)
+
+func init() { backend.Register("cuda", open) }
+
+// need is what this backend runs on.
+const need = "a Hopper GPU (sm_90) whose tensor cores follow the contract's law, and its driver"
+
+func unsupported(have string) error {
+	return &backend.UnsupportedError{Backend: "cuda", Need: need, Have: have}
+}
+
+// Backend implements backend.Backend on one GPU. All its work is in one stream.
+type Backend struct {
+	memory
+	module  driver.Module
+	stages  sync.Mutex // a stage's launches stand together
+	last    int        // the kernel that was launched last
+	kernels [len(image.Kernels)]driver.Function
+}
+
+func open(backend.Options) (backend.Backend, error) {
+	gpu, err := driver.Open(0)
+	switch {
+	case errors.Is(err, driver.ErrNoDriver), errors.Is(err, driver.ErrNoDevice):
+		return nil, unsupported(err.Error())
+	case err != nil:
+		return nil, err
+	case gpu.Major != 9 || gpu.Minor != 0:
+		defer gpu.Close()
+		return nil, unsupported(fmt.Sprintf("%s (sm_%d%d)", gpu.Name, gpu.Major, gpu.Minor))
+	}
+	b := &Backend{memory: memory{gpu: gpu}}
+	if err := b.start(); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// start loads the kernels, and holds the image and the hardware to what they must be (R14).
+func (b *Backend) start() (err error) {
+	if b.stream, err = b.gpu.NewStream(); err != nil {
+		return err
+	}
+	if b.module, err = b.gpu.Load(image.Cubin); err != nil {
+		return err
+	}
+	for i, name := range image.Kernels {
+		if b.kernels[i], err = b.gpu.Function(b.module, name, mostShared(i)); err != nil {
+			return err
+		}
+	}
+	if err := b.checkImage(); err != nil {
+		return err
+	}
+	return b.knownAnswers()
+}
+
+// mostShared is the dynamic shared memory that a kernel may be given.
+func mostShared(kernel int) int {
+	const all = 227 << 10
+	switch kernel {
+	case image.NumbersTc16Bf16, image.PlanOneI32, image.PlanLayI32: // with some of their own
+		return 200 << 10
+	}
+	return all
+}
+
+// checkImage reads the digest back from the GPU.
+func (b *Backend) checkImage() error {
+	lock, err := image.ReadLock()
+	if err != nil {
+		return err
+	}
+	at, n, err := b.gpu.Global(b.module, "samebit_digest")
+	if err != nil {
+		return err
+	}
+	have := make([]byte, n)
+	if err := b.gpu.ToHost(have, at, b.stream); err != nil {
+		return err
+	}
+	if string(have) != lock.Digest+"\x00" {
+		return fmt.Errorf("cuda: the image on the GPU has digest %q: need %q of image.lock", have, lock.Digest)
+	}
+	return nil
+}
+
+func (*Backend) Name() string { return "cuda" }
+
+// Device names the GPU and the driver's CUDA version.
+func (b *Backend) Device() string {
+	return fmt.Sprintf("%s, %d multiprocessors, driver for CUDA %d.%d", b.gpu.Name, b.gpu.Processors, b.gpu.Driver/1000, b.gpu.Driver%1000/10)
+}
+
+// Close gives back everything, also what was not freed.
+func (b *Backend) Close() error {
+	err := b.memory.close()
+	if b.module != 0 {
+		err = errors.Join(err, b.gpu.Unload(b.module))
+	}
+	if b.stream != 0 {
+		err = errors.Join(err, b.gpu.FreeStream(b.stream))
+	}
+	return errors.Join(err, b.gpu.Close())
+}
+
+// launch starts a kernel with its parameters, after what was launched before. Kernels wait for the one before by themselves; down
+// and combine read what is older ahead of that, so they may be early only after the kernels that stand before them in a forward.
+func launch[P any](b *Backend, kernel int, grid [3]int, block, shared int, p *P) error {
+	early := true
+	switch last := stageOf(b.last); stageOf(kernel) {
+	case "down":
+		early = last == "gate"
+	case "combine":
+		early = last == "down"
+	}
+	b.last = kernel
+	return b.gpu.Launch(driver.Launch{Kernel: b.kernels[kernel], Name: image.Kernels[kernel], Grid: grid, Block: block, Shared: shared,
+		Early: early}, unsafe.Pointer(p), b.stream)
+}
+
+// stageOf is the word in a kernel's name that says what it does for its stage.
+func stageOf(kernel int) string {
+	words := strings.Split(image.Kernels[kernel], "_")
+	if words[0] == "experts" {
+		return words[1]
+	}
+	return words[0]
+}

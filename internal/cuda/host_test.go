@@ -1,0 +1,198 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/cuda/driver"
+	"github.com/samebit/samebit/internal/cuda/image"
+	"github.com/samebit/samebit/internal/testgen"
+)
+
+// fakeBackend is a backend on a GPU that does nothing.
+func fakeBackend(t *testing.T) (*Backend, *driver.Fake) {
+	t.Helper()
+	f := &driver.Fake{}
+	gpu, err := driver.OpenFake(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Backend{memory: memory{gpu: gpu, stream: 7}}
+	for i, name := range image.Kernels {
+		if b.kernels[i], err = gpu.Function(0, name, mostShared(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b, f
+}
+
+// What is freed is used again; all of it is given back in the end.
+func TestPool(t *testing.T) {
+	b, f := fakeBackend(t)
+	first, err := b.Alloc(backend.FP32, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := fp32(first)
+	b.Free(first)
+	again, err := b.Alloc(backend.I32, 1020) // of the same size class
+	if err != nil || i32(again) != at {
+		t.Errorf("got %v at %x, want what was freed at %x", err, i32(again), at)
+	}
+	part := again.Slice(10, 20)
+	if part.Len() != 10 || i32(part) != at+40 {
+		t.Errorf("slice: %d elements at %x", part.Len(), i32(part))
+	}
+	b.Free(part)
+	if other, _ := b.Alloc(backend.I32, 1020); i32(other) == at {
+		t.Error("freeing a slice freed the buffer")
+	}
+	if err := b.Close(); err != nil || f.Left() != 0 {
+		t.Errorf("close: %v, %d allocations left", err, f.Left())
+	}
+}
+
+// What scratch memory outgrew is not given to others while the layer lives.
+func TestScratch(t *testing.T) {
+	b, f := fakeBackend(t)
+	var s scratch
+	first, err := b.scratch(&s, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := b.scratch(&s, 900); again != first {
+		t.Error("moved without need")
+	}
+	if _, err := b.scratch(&s, 5000); err != nil {
+		t.Fatal(err)
+	}
+	if other, _ := b.Alloc(backend.BF16, 500); bf16(other) == first {
+		t.Error("what was outgrown is in others' hands")
+	}
+	b.release(&s)
+	if other, _ := b.Alloc(backend.BF16, 500); bf16(other) != first {
+		t.Error("what was outgrown is not given back")
+	}
+	if err := b.Close(); err != nil || f.Left() != 0 {
+		t.Errorf("close: %v, %d allocations left", err, f.Left())
+	}
+}
+
+func TestSizeClass(t *testing.T) {
+	for n, want := range map[int]int{1: 512, 512: 512, 513: 640, 1 << 20: 1 << 20, 1<<20 + 1: 5 << 18, 1 << 31: 1 << 31} {
+		if got := sizeClass(n); got != want {
+			t.Errorf("%d bytes: got %d, want %d", n, got, want)
+		}
+	}
+}
+
+// Weights arrive stacked by expert, rows padded with zeros to multiples of eight.
+func TestUpload(t *testing.T) {
+	b, _ := fakeBackend(t)
+	s := contract.Shape{Hidden: 33, Experts: 3, TopK: 1, Width: 17, SharedWidth: 8}
+	w := testgen.Weights(s, 1)
+	loaded, err := b.Load(backend.Spec{Shape: s, Weights: &w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := loaded.(*layer)
+	read := func(p pointer, n int) []contract.BF16 {
+		v := make([]contract.BF16, n)
+		if err := b.gpu.ToHost(bytesOf(v), p, b.stream); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	padded := func(m []contract.BF16, columns, pitch, rows int) []contract.BF16 {
+		v := make([]contract.BF16, rows*pitch)
+		for i := range len(m) / columns {
+			copy(v[i*pitch:], m[i*columns:(i+1)*columns])
+		}
+		return v
+	}
+	var gate, up, down []contract.BF16
+	for _, e := range w.Experts {
+		gate = append(gate, padded(e.Gate, 33, 40, 24)...)
+		up = append(up, padded(e.Up, 33, 40, 24)...)
+		down = append(down, padded(e.Down, 17, 24, 33)...)
+	}
+	for name, c := range map[string]struct {
+		at   pointer
+		want []contract.BF16
+	}{
+		"router":      {l.w.router, padded(append(slices.Clone(w.Router), w.SharedGate...), 33, 40, 4)},
+		"gate and up": {l.w.routed.gateUp, append(gate, up...)},
+		"down":        {l.w.routed.down, down},
+		"shared":      {l.w.shared.gateUp, append(padded(w.Shared.Gate, 33, 40, 8), padded(w.Shared.Up, 33, 40, 8)...)},
+	} {
+		if !slices.Equal(read(c.at, len(c.want)), c.want) {
+			t.Errorf("%s is not the weights", name)
+		}
+	}
+	w.Experts[2].Down[5] = 0x7FC0
+	if err := l.Refresh(); err == nil || !strings.Contains(err.Error(), "expert 2 down has NaN at 5") {
+		t.Errorf("a NaN: got %v", err)
+	}
+}
+
+// Which kernels a forward takes, and which may start before the one before them has ended.
+func TestLaunches(t *testing.T) {
+	b, f := fakeBackend(t)
+	s := tinyShape
+	w := testgen.Weights(s, 1)
+	l, err := b.Load(backend.Spec{Shape: s, Weights: &w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		tokens int
+		want   string
+	}{
+		{0, ""},
+		{5, "route_segments_fwd_bf16+ route_select_spread_512_f32+ plan_one_i32+ experts_gate_up_fwd_1x64_bf16+ experts_down_fwd_1x64_bf16+ combine_rows_fwd_bf16+"},
+		{300, "route_logits_fwd_bf16+ route_select_512_f32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ " +
+			"experts_gate_up_fwd_2x128_bf16+ experts_down_fwd_2x128_bf16+ combine_rows_fwd_bf16+"},
+	} {
+		f.Launches = nil
+		v := newWork(t, b, s, testgen.Tokens(c.tokens, s.Hidden, 1), nil, false)
+		if err := v.run(l); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(f.Launches, " "); got != c.want {
+			t.Errorf("%d tokens: got %s, want %s", c.tokens, got, c.want)
+		}
+		f.Launches = nil
+		if err := errors.Join(l.Combine(v.combine), l.Down(v.down)); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(f.Launches, " "); strings.Contains(got, "+") {
+			t.Errorf("%d tokens: out of order, yet early: %s", c.tokens, got)
+		}
+		v.free(b)
+	}
+}
+
+// Every entry of the table is chosen for some number of tokens of the first model, or is there to be compared with.
+func TestTilingFor(t *testing.T) {
+	for tokens, most := range map[int]int{1: 64, 64: 64, 1024: 64, 2184: 64, 2185: 128, 4096: 128, 1 << 17: 128} {
+		if got := tilingFor(tokens, 10, 512); got.Most != most {
+			t.Errorf("%d tokens: tiles of %d, want %d", tokens, got.Most, most)
+		}
+	}
+}
+
+func TestUnsupported(t *testing.T) {
+	if _, err := backend.Open("cuda", backend.Options{}); err != nil {
+		if need := (*backend.UnsupportedError)(nil); !errors.As(err, &need) || need.Need == "" || need.Have == "" {
+			t.Errorf("got %v, want an UnsupportedError", err)
+		}
+	}
+}

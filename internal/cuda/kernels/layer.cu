@@ -1,0 +1,16 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+// The image: one translation unit of all stages, built by internal/cmd/cubuild.
+
+#include "route.cu"
+
+#include "plan.cu"
+
+#include "experts.cu"
+
+#include "combine.cu"
+
+#include "numbers.cu"
+
+// The digest of these sources and of the compiler's flags: read back on the GPU, it says that the image is the source's.
+extern "C" __device__ char samebit_digest[] = SAMEBIT_DIGEST;

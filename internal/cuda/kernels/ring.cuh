@@ -1,0 +1,124 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+// The pipeline that every product runs on. A stage in shared memory holds 64 terms of K: 128 or 256 rows of weights (operand M)
+// and up to most tokens' rows (operand N). Four producer warps fill stages, weights by the copy engine and rows by gathering;
+// two warpgroups multiply, each half of the weights' rows. Every product walks K upward in one accumulator (R1); the tile's
+// size changes no bit.
+
+#pragma once
+
+#include "params.cuh"
+#include "ptx.cuh"
+
+constexpr int consumers = 256, producers = 128, threads = consumers + producers;
+constexpr int copy_rows = 128, stage_terms = 64, row_bytes = 2 * stage_terms; // copy_rows: of weights, that one copy brings
+constexpr int copy_bytes = copy_rows * row_bytes;
+constexpr int staging_pitch = 144; // 64 columns, and 16 bytes so that rows lie in different banks
+constexpr int bars_bytes = 128;
+
+template <int copies_, int most_, int depth, int staging_rows_> struct Ring {
+    static constexpr int copies = copies_, most = most_, stages = depth;
+    static constexpr int a_bytes = copies * copy_bytes, b_bytes = most * row_bytes, bytes = a_bytes + b_bytes;
+    static constexpr int staging_rows = staging_rows_, staging_bytes = 2 * staging_rows * staging_pitch; // of tokens, for each warpgroup
+    static_assert(stages <= 8 && bytes % 1024 == 0, "tiles are swizzled over 1024 bytes; bars_bytes holds 16 barriers");
+
+    uint32_t base, bars;
+    int stage = 0;
+    uint32_t phase = 0;
+
+    __device__ __forceinline__ explicit Ring(const void *shared) {
+        base = (ptx::shared_address(shared) + 1023) & ~1023u;
+        bars = base + stages * bytes + staging_bytes;
+    }
+    __device__ __forceinline__ uint32_t a() const { return base + stage * bytes; }
+    __device__ __forceinline__ uint32_t b() const { return a() + a_bytes; }
+    __device__ __forceinline__ uint32_t full(int s) const { return bars + 8 * s; }
+    __device__ __forceinline__ uint32_t empty(int s) const { return bars + 64 + 8 * s; }
+    __device__ __forceinline__ uint32_t staging(int group) const { return base + stages * bytes + group * (staging_bytes / 2); }
+    __device__ __forceinline__ void next() {
+        if (++stage == stages) stage = 0, phase ^= 1;
+    }
+
+    // init is called by every thread of the block; gathered says whether threads fill stages too, beside the copy engine.
+    __device__ __forceinline__ void init(bool gathered) const {
+        if (threadIdx.x == 0) {
+            for (int s = 0; s < stages; s++) {
+                ptx::barrier_init(full(s), gathered ? 1 + producers : 1);
+                ptx::barrier_init(empty(s), consumers / 32);
+            }
+            ptx::barrier_init_fence();
+        }
+        __syncthreads();
+    }
+};
+
+// Producer is one thread of the four warps that fill stages.
+template <class R> struct Producer {
+    static constexpr int most = R::most, held = (most + 127) / 128;
+    R ring;
+    int warp, lane;
+    int rows[held], ahead[held]; // this warp's rows, and those of the next tile: slot 4i+j holds row 16i+4*warp+j
+
+    __device__ __forceinline__ explicit Producer(const R &r) : ring(r) {
+        int thread = threadIdx.x - consumers;
+        warp = thread >> 5, lane = thread & 31;
+    }
+
+    // look_ahead has row i of the next tile be row index(i) of the matrix; rows past the last repeat it, and nobody reads their
+    // results.
+    template <class Index> __device__ __forceinline__ void look_ahead(int count, Index index) {
+#pragma unroll
+        for (int r = 0; r < held; r++) {
+            int slot = r * 32 + lane, row = (slot >> 2) * 16 + 4 * warp + (slot & 3);
+            ahead[r] = index(max(0, min(row, count - 1)));
+        }
+    }
+    __device__ __forceinline__ void next_rows() {
+#pragma unroll
+        for (int r = 0; r < held; r++) rows[r] = ahead[r];
+    }
+
+    // copy_rows_of copies 64 terms of n rows, from term k on, to the stage; terms past the width are zeros.
+    __device__ __forceinline__ void copy_rows_of(const bf16_t *matrix, int64_t pitch, int n, int k, int width) const {
+        int sub = lane >> 3, chunk = lane & 7, first = 4 * warp + sub;
+        uint32_t dst = ring.b() + first * row_bytes + ((chunk ^ (first & 7)) << 4);
+        uint32_t size = k + chunk * 8 < width ? 16 : 0;
+        const bf16_t *src = matrix + (size ? k + chunk * 8 : 0);
+#pragma unroll
+        for (int i = 0; i < most / 16; i++) {
+            if (i * 16 >= n) break;
+            int row = __shfl_sync(~0u, rows[i / 8], (i % 8) * 4 + sub);
+            if (i * 16 + first < n) ptx::copy16(dst + i * 16 * row_bytes, src + row * pitch, size);
+        }
+    }
+
+    // start waits for a stage to be free, and starts the copies of the weights into it: weights(to, full, c) is copy c. bytes are
+    // what else the copy engine will bring.
+    template <class Weights> __device__ __forceinline__ void start(const R &at, int bytes, Weights weights) const {
+        ptx::barrier_wait(at.empty(at.stage), at.phase ^ 1);
+        if (warp == 0 && lane == 0) {
+            uint32_t full = at.full(at.stage);
+            ptx::barrier_expect(full, R::a_bytes + bytes);
+#pragma unroll
+            for (int c = 0; c < R::copies; c++) weights(at.a() + c * copy_bytes, full, c);
+        }
+    }
+
+    // gather fills the rest of a stage that was started, with the tile's rows.
+    __device__ __forceinline__ void gather(const bf16_t *matrix, int64_t pitch, int n, int k, int width) {
+        copy_rows_of(matrix, pitch, n, k, width);
+        ptx::copy_arrive(ring.full(ring.stage));
+        ring.next();
+    }
+
+    // copy fills it from rows that follow one another, 16 at a time. The first copying warps take part in every stage; no other
+    // may wait for stages then.
+    static constexpr int copying = 2;
+    __device__ __forceinline__ void copy(const TensorMap *matrix, int first, int n, int k) {
+        if (warp == 1 && lane * 16 < n)
+            ptx::tensor_copy2(ring.b() + lane * 16 * row_bytes, matrix, ring.full(ring.stage), k, first + lane * 16);
+        __syncwarp();
+        ring.next();
+    }
+    __device__ __forceinline__ void finish() const { ptx::copy_wait(); }
+};

@@ -1,0 +1,209 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+// The router: logits (R2), selection and replay (R3), weights (R4), and what becomes of each token (R13).
+
+#include "arith.cuh"
+#include "product.cuh"
+
+constexpr int segment_stages = 2; // a segment is 128 terms
+constexpr int logits_tokens = 64;
+using LogitsRing = Ring<1, logits_tokens, 4, 0>;
+
+__device__ __forceinline__ float logit(float sum, int bf16) {
+    if (bf16) sum = contract::bf16(contract::round(sum));
+    return sum != sum ? contract::nan() : sum;
+}
+
+// logits: a block has 128 rows of the router and 64 tokens. It walks all segments, adding each to a sum rounded to nearest
+// even; or, where spread, has one segment, and what it makes is added by the selection.
+template <bool spread> __device__ __forceinline__ void logits(const LogitsParams &p) {
+    extern __shared__ char shared[];
+    LogitsRing ring(shared);
+    ring.init(true);
+    int block = blockIdx.x, first = blockIdx.y * logits_tokens, all = (p.hidden + stage_terms - 1) / stage_terms;
+    int from = spread ? blockIdx.z * segment_stages : 0, to = spread ? min(from + segment_stages, all) : all;
+    if (threadIdx.x >= consumers) {
+        ptx::registers_down<40>();
+        Producer<LogitsRing> producer(ring);
+        auto start = [&](const LogitsRing &at, int s) {
+            producer.start(at, 0, [&](uint32_t to, uint32_t full, int) {
+                ptx::tensor_copy2(to, &p.router, full, s * stage_terms, block * copy_rows);
+            });
+        };
+        int begun = from; // the weights do not wait for the kernel before, where it is known that there are tokens
+        if (!p.tokens.device)
+            for (LogitsRing at = ring; begun < min(to, from + LogitsRing::stages); at.next()) start(at, begun++);
+        ptx::wait_before();
+        ptx::start_next();
+        int here = min(logits_tokens, p.tokens.get() - first);
+        if (here <= 0) return;
+        int n = (here + 7) / 8 * 8;
+        producer.look_ahead(here, [&](int i) { return first + i; });
+        producer.next_rows();
+        for (int s = from; s < to; s++) {
+            if (s >= begun) start(producer.ring, s);
+            producer.gather(p.x, p.x_pitch, n, s * stage_terms, p.hidden);
+        }
+        producer.finish();
+    } else {
+        ptx::registers_up<96>();
+        ptx::wait_before();
+        int tokens = p.tokens.get();
+        if (first >= tokens) return;
+        Consumer<LogitsRing> consumer(ring);
+        float acc[logits_tokens / 2] = {}, sum[logits_tokens / 2] = {};
+        for (int s = from; s < to; s += segment_stages) {
+            consumer.template multiply<logits_tokens>(acc, min(segment_stages, to - s)); // columns past here are not used
+#pragma unroll
+            for (int i = 0; i < logits_tokens / 2; i++) sum[i] = __fadd_rn(sum[i], acc[i]);
+        }
+        int row = block * copy_rows + consumer.group * 64 + consumer.warp * 16 + consumer.lane / 4;
+#pragma unroll
+        for (int i = 0; i < logits_tokens / 2; i++) {
+            int token = first + i / 4 * 8 + consumer.lane % 4 * 2 + i % 2, e = row + i % 4 / 2 * 8;
+            if (token >= tokens || e > p.experts) continue;
+            if (spread)
+                p.partial[(int64_t(blockIdx.z) * p.tokens.most + token) * (p.experts + 1) + e] = sum[i];
+            else if (e < p.experts)
+                p.logits[int64_t(token) * p.experts + e] = logit(sum[i], p.bf16_logits);
+            else if (p.z)
+                p.z[token] = logit(sum[i], p.bf16_logits);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(threads, 2) route_logits_fwd_bf16(const __grid_constant__ LogitsParams p) { logits<false>(p); }
+extern "C" __global__ void __launch_bounds__(threads, 2) route_segments_fwd_bf16(const __grid_constant__ LogitsParams p) { logits<true>(p); }
+
+// order gives a key that grows as the logit does; it is above 0 for finite ones, and equal for both zeros.
+__device__ __forceinline__ uint32_t order(float v) {
+    uint32_t b = __float_as_uint(v);
+    if (b == 0x80000000) b = 0;
+    return b >> 31 ? ~b : b | 0x80000000;
+}
+
+// tree sums v[0..n) by R4, in place, with one warp.
+__device__ __forceinline__ float tree(float *v, int n) {
+    int lane = threadIdx.x & 31;
+    for (; n > 1; n = (n + 1) / 2) {
+        for (int base = 0; base < n / 2; base += 32) {
+            int i = base + lane;
+            float sum = i < n / 2 ? __fadd_rn(v[2 * i], v[2 * i + 1]) : 0.f;
+            __syncwarp();
+            if (i < n / 2) v[i] = sum;
+            __syncwarp();
+        }
+        if (n % 2 && lane == 0) v[n / 2] = v[n - 1];
+        __syncwarp();
+    }
+    return v[0];
+}
+
+__device__ __forceinline__ float warp_max(float v) {
+    for (int d = 16; d > 0; d /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, d));
+    return v;
+}
+
+// route_token does a token with one warp: l are its logits, chosen and scratch have room for E each.
+template <int held> __device__ __forceinline__ void route_token(const SelectParams &p, int t, const float *l, float z, int *chosen, float *scratch) {
+    int lane = threadIdx.x & 31;
+    int *ids = p.ids + int64_t(t) * p.top_k;
+    float *weights = p.weights + int64_t(t) * p.top_k;
+    const int *replay = p.replay ? p.replay + int64_t(t) * p.top_k : nullptr;
+    uint32_t keys[held];
+    bool good = contract::finite(z);
+    float largest = -contract::infinity();
+#pragma unroll
+    for (int j = 0; j < held; j++) {
+        int e = j * 32 + lane;
+        float v = e < p.experts ? l[e] : 0.f;
+        good &= contract::finite(v);
+        keys[j] = e < p.experts ? order(v) : 0;
+        if (e < p.experts) largest = fmaxf(largest, v);
+    }
+    int status = replay && replay[0] == -1 ? 1 : __all_sync(~0u, good) ? 0 : 2;
+    if (lane == 0) p.status[t] = status;
+    if (status) {
+        for (int k = lane; k < p.top_k; k += 32) ids[k] = -1, weights[k] = 0.f;
+        return;
+    }
+    if (replay) {
+        for (int k = lane; k < p.top_k; k += 32) chosen[k] = replay[k];
+    } else {
+        for (int k = 0; k < p.top_k; k++) {
+            uint32_t best = 0;
+            int at = 0;
+#pragma unroll
+            for (int j = 0; j < held; j++)
+                if (keys[j] > best) best = keys[j], at = j * 32 + lane;
+            uint32_t most = __reduce_max_sync(~0u, best);
+            int e = int(__reduce_min_sync(~0u, best == most ? unsigned(at) : ~0u));
+#pragma unroll
+            for (int j = 0; j < held; j++)
+                if (j * 32 + lane == e) keys[j] = 0;
+            if (lane == 0) chosen[k] = e;
+        }
+    }
+    __syncwarp();
+    float sum;
+    if (p.norm) {
+        largest = -contract::infinity();
+        for (int k = lane; k < p.top_k; k += 32) largest = fmaxf(largest, l[chosen[k]]);
+        largest = warp_max(largest);
+        for (int k = lane; k < p.top_k; k += 32) scratch[k] = contract::exp(__fsub_rn(l[chosen[k]], largest));
+        __syncwarp();
+        sum = tree(scratch, p.top_k);
+    } else {
+        largest = warp_max(largest);
+        for (int e = lane; e < p.experts; e += 32) scratch[e] = contract::exp(__fsub_rn(l[e], largest));
+        __syncwarp();
+        sum = tree(scratch, p.experts);
+    }
+    for (int k = lane; k < p.top_k; k += 32) {
+        ids[k] = chosen[k];
+        weights[k] = __fdiv_rn(contract::exp(__fsub_rn(l[chosen[k]], largest)), sum);
+    }
+}
+
+// A block for each token, which first adds the segments.
+template <int held> __device__ __forceinline__ void select_spread(const SelectParams &p) {
+    extern __shared__ float floats[];
+    ptx::wait_before();
+    ptx::start_next();
+    int t = blockIdx.x, tokens = p.tokens.get();
+    if (t >= tokens) return;
+    float *l = floats;
+    for (int e = threadIdx.x; e <= p.experts; e += blockDim.x) {
+        const float *from = p.partial + int64_t(t) * (p.experts + 1) + e;
+        int64_t step = int64_t(p.tokens.most) * (p.experts + 1);
+        float sum = 0.f;
+#pragma unroll 16
+        for (int s = 0; s < p.segments; s++) sum = __fadd_rn(sum, from[s * step]);
+        l[e] = sum = logit(sum, p.bf16_logits);
+        if (e < p.experts)
+            p.logits[int64_t(t) * p.experts + e] = sum;
+        else if (p.z)
+            p.z[t] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) route_token<held>(p, t, l, p.z ? l[p.experts] : 0.f, (int *)(floats + p.experts + 1), floats + 2 * p.experts + 1);
+}
+
+// A warp for each token.
+template <int held> __device__ __forceinline__ void select_many(const SelectParams &p) {
+    extern __shared__ float floats[];
+    ptx::wait_before();
+    ptx::start_next();
+    int warp = threadIdx.x / 32, lane = threadIdx.x & 31, t = blockIdx.x * (blockDim.x / 32) + warp;
+    if (t >= p.tokens.get()) return;
+    float *l = floats + warp * 3 * p.experts;
+    for (int e = lane; e < p.experts; e += 32) l[e] = p.logits[int64_t(t) * p.experts + e];
+    __syncwarp();
+    route_token<held>(p, t, l, p.z ? p.z[t] : 0.f, (int *)(l + p.experts), l + 2 * p.experts);
+}
+
+// For up to 512 and 2048 experts.
+extern "C" __global__ void __launch_bounds__(256) route_select_spread_512_f32(const __grid_constant__ SelectParams p) { select_spread<16>(p); }
+extern "C" __global__ void __launch_bounds__(256) route_select_spread_2048_f32(const __grid_constant__ SelectParams p) { select_spread<64>(p); }
+extern "C" __global__ void __launch_bounds__(256) route_select_512_f32(const __grid_constant__ SelectParams p) { select_many<16>(p); }
+extern "C" __global__ void __launch_bounds__(256) route_select_2048_f32(const __grid_constant__ SelectParams p) { select_many<64>(p); }

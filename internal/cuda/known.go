@@ -1,0 +1,93 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"unsafe"
+
+	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/cuda/driver"
+	"github.com/samebit/samebit/internal/cuda/image"
+)
+
+// The known-answer test's size: 64 rows by 16, chains of 8 steps.
+const (
+	knownRows, knownColumns, knownTerms = 64, 16, 128
+)
+
+// knownAnswers has the tensor cores multiply numbers of every size, and compares with the contract (R14).
+func (b *Backend) knownAnswers() error {
+	r := rand.New(rand.NewPCG(16, 25))
+	for _, exponents := range [][2]int{{119, 16}, {90, 74}, {1, 253}, {0, 66}} {
+		draw := func(n int) []contract.BF16 {
+			v := make([]contract.BF16, n)
+			for i := range v {
+				v[i] = contract.BF16(r.Uint32()&0x807F | uint32(exponents[0]+r.IntN(exponents[1]))<<7)
+				if r.IntN(40) == 0 {
+					v[i] &= 0x8000
+				}
+			}
+			return v
+		}
+		a, w := draw(knownRows*knownTerms), draw(knownColumns*knownTerms)
+		c := make([]float32, knownRows*knownColumns)
+		for i := range c {
+			if i%2 == 0 {
+				c[i] = draw(1)[0].Float32() * (1 + float32(r.IntN(1<<16))/(1<<16))
+			}
+		}
+		have, err := b.tc16(a, w, c, knownTerms)
+		if err != nil {
+			return err
+		}
+		for i, h := range have {
+			want := c[i]
+			row, column := a[i/knownColumns*knownTerms:], w[i%knownColumns*knownTerms:]
+			for k := 0; k < knownTerms; k += 16 {
+				want = contract.TC16(want, row[k:k+16], column[k:k+16])
+			}
+			if math.Float32bits(h) != math.Float32bits(want) {
+				return unsupported(fmt.Sprintf("%s, whose tensor cores gave %08X where the law gives %08X (exponents from %d, place %d)",
+					b.gpu.Name, math.Float32bits(h), math.Float32bits(want), exponents[0], i))
+			}
+		}
+	}
+	return nil
+}
+
+// tc16 runs the chain over k terms, a multiple of 64, from c [64,16]: a is [64,k], w [16,k].
+func (b *Backend) tc16(a, w []contract.BF16, c []float32, k int) ([]float32, error) {
+	room, _, err := b.take(2*len(a) + 2*len(w) + 8*len(c))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { b.give(room, b.all[room]) }()
+	p := &knownParams{a: room, k: int32(k)}
+	p.b = p.a + pointer(2*len(a))
+	p.c = p.b + pointer(2*len(w))
+	p.d = p.c + pointer(4*len(c))
+	d := make([]float32, len(c))
+	for _, copy := range []struct {
+		to   pointer
+		from []byte
+	}{{p.a, bytesOf(a)}, {p.b, bytesOf(w)}, {p.c, bytesOf(c)}} {
+		if err := b.gpu.ToDevice(copy.to, copy.from, b.stream); err != nil {
+			return nil, err
+		}
+	}
+	err = b.gpu.Launch(driver.Launch{Kernel: b.kernels[image.NumbersTc16Bf16], Name: "numbers_tc16_bf16", Block: 128}, unsafe.Pointer(p), b.stream)
+	if err != nil {
+		return nil, err
+	}
+	return d, b.gpu.ToHost(bytesOf(d), p.d, b.stream)
+}
+
+// bytesOf is the memory of v.
+func bytesOf[T any](v []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
+}

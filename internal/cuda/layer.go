@@ -1,0 +1,119 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/contract"
+)
+
+// mostExperts is how many a warp can choose among.
+const mostExperts = 2048
+
+// layer implements backend.Layer. A stage asks for its kernels in one go (Backend.stages), so that what several calls share on
+// the way (scratch) is used by one after the other.
+type layer struct {
+	*Backend
+	contract.Shape
+	from       *contract.Weights
+	w          *weights
+	bf16Logits int32
+	tiling     *Tiling // in place of tilingFor's choice; nil for that
+	tokens     pointer // of the token count on the GPU, in place of the stages' own; 0 for none
+
+	partial, counts, x, h, sharedH scratch
+}
+
+// Load checks the weights and sends them to the GPU.
+func (b *Backend) Load(s backend.Spec) (backend.Layer, error) {
+	if err := s.Weights.Check(s.Shape); err != nil {
+		return nil, err
+	}
+	if s.Shape.Experts > mostExperts {
+		return nil, fmt.Errorf("cuda: %d experts: need at most %d", s.Shape.Experts, mostExperts)
+	}
+	l := &layer{Backend: b, Shape: s.Shape, from: s.Weights, w: &weights{}}
+	if s.BF16Logits {
+		l.bf16Logits = 1
+	}
+	if err := l.Refresh(); err != nil {
+		l.drop(l.w)
+		return nil, err
+	}
+	return l, nil
+}
+
+// Refresh sends the weights again, to the same place, so that graphs that were captured before go on with the new ones.
+func (l *layer) Refresh() error {
+	if err := l.from.CheckFinite(); err != nil {
+		return err
+	}
+	l.stages.Lock()
+	defer l.stages.Unlock()
+	return l.upload(l.w, l.Shape, l.from)
+}
+
+// Close gives the weights' memory back.
+func (l *layer) Close() error {
+	l.drop(l.w)
+	for _, s := range []*scratch{&l.partial, &l.counts, &l.x, &l.h, &l.sharedH} {
+		l.release(s)
+	}
+	return nil
+}
+
+func (l *layer) shared() int32 {
+	if l.SharedWidth > 0 {
+		return 1
+	}
+	return 0
+}
+
+func (l *layer) count(tokens int) count { return count{device: l.tokens, most: int32(tokens)} }
+
+// launches asks for kernels until one fails.
+type launches struct {
+	*layer
+	err error
+}
+
+func run[P any](s *launches, kernel int, grid [3]int, block, shared int, p *P) {
+	if s.err == nil {
+		s.err = launch(s.Backend, kernel, grid, block, shared, p)
+	}
+}
+
+func (s *launches) scratch(of *scratch, bytes int) pointer {
+	if s.err != nil {
+		return 0
+	}
+	var p pointer
+	p, s.err = s.memory.scratch(of, bytes)
+	return p
+}
+
+// aligned gives rows as the products can gather them, 16 bytes at a time: in place, or a padded copy; and their pitch.
+func (s *launches) aligned(of *scratch, from pointer, rows, columns int, kernel int) (pointer, int) {
+	if columns%8 == 0 && from%16 == 0 {
+		return from, columns
+	}
+	pitch := pad(columns)
+	to := s.scratch(of, 2*rows*pitch)
+	run(s, kernel, [3]int{ceil(rows*pitch, 2048)}, 256, 0,
+		&padParams{from: from, to: to, rows: int64(rows), columns: int32(columns), pitch: int32(pitch)})
+	return to, pitch
+}
+
+var errBackward = fmt.Errorf("cuda: the backward is not built yet: %w", errors.ErrUnsupported)
+
+func (*layer) PlanBackward(backend.PlanBackward) error          { return errBackward }
+func (*layer) ExpertsBackward(backend.ExpertsBackward) error    { return errBackward }
+func (*layer) RouteBackward(backend.RouteBackward) error        { return errBackward }
+func (*layer) RowsBackward(backend.RowsBackward) error          { return errBackward }
+func (*layer) InputGradient(backend.InputGradient) error        { return errBackward }
+func (*layer) NewFold(*backend.Gradients) (backend.Fold, error) { return nil, errBackward }

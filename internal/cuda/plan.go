@@ -1,0 +1,61 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/internal/cuda/image"
+)
+
+// tileSet is how a plan's rows are cut into tiles, for the experts' kernels: a count, and from the sixteenth byte the tiles.
+type tileSet struct {
+	scratch
+	tiling *Tiling
+}
+
+func (t *tileSet) count() pointer { return t.at }
+func (t *tileSet) list() pointer  { return t.at + tileBytes }
+
+// Plan is R5, and the tiles.
+func (l *layer) Plan(a backend.Plan) error {
+	l.stages.Lock()
+	defer l.stages.Unlock()
+	tokens, groups := a.Rows.Tokens, l.Experts+1
+	offsets := a.Rows.Offsets.(*buffer)
+	if tokens == 0 {
+		return l.Zero(offsets)
+	}
+	tiling := l.tiling
+	if tiling == nil {
+		tiling = tilingFor(tokens, l.TopK, l.Experts)
+	}
+	s := &launches{layer: l}
+	if offsets.tiles == nil {
+		offsets.tiles = &tileSet{}
+	}
+	t := offsets.tiles
+	s.scratch(&t.scratch, tileBytes*(1+groups+ceil(tokens*(l.TopK+1), tiling.Most)+l.gpu.Processors))
+	if s.err != nil {
+		return s.err
+	}
+	t.tiling = tiling
+	p := planParams{ids: i32(a.IDs), offsets: offsets.at, token: i32(a.Rows.Token), slot: i32(a.Rows.Slot), row: i32(a.Rows.Row),
+		tiles: t.list(), tileCount: t.count(), tokens: l.count(tokens), experts: int32(l.Experts),
+		slots: int32(l.TopK), shared: l.shared(), tileMost: int32(tiling.Most), tileStep: int32(tiling.Step)}
+	if tokens <= planOne {
+		p.blockTokens = int32(ceil(tokens, 32) * 32)
+		run(s, image.PlanOneI32, [3]int{1}, planThreads, 4*groups*(ceil(tokens, 32)+1), &p)
+		return s.err
+	}
+	blocks := ceil(tokens, planBlock)
+	p.blockTokens = planBlock
+	p.counts = s.scratch(&l.counts, 4*(blocks+1)*groups)
+	bits := 4 * groups * planBlock / 32
+	run(s, image.PlanCountI32, [3]int{blocks}, countThreads, bits, &p)
+	run(s, image.PlanAddI32, [3]int{ceil(groups, 8)}, 256, 0, &p)
+	run(s, image.PlanLayI32, [3]int{1}, planThreads, 0, &p)
+	run(s, image.PlanPlaceI32, [3]int{blocks}, countThreads, bits, &p)
+	return s.err
+}

@@ -1,0 +1,71 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/samebit/samebit/internal/cuda/image"
+)
+
+// Tiling is one way of cutting the experts' products; none changes a bit. The tokens of a tile are the matrix instruction's
+// N, so one expert's few rows waste little; a stage of the pipeline holds 64 terms of K.
+type Tiling struct {
+	Copies int // of 128 rows of weights to a block
+	Most   int // tokens of a tile, at most
+	Step   int // a tile's tokens are padded to a multiple of this
+	Stages int // of the pipeline
+	Staged int // tokens that wait in shared memory on their way out
+	GateUp int // kernels of the image
+	Down   int
+}
+
+// Tilings is the table, by the tokens of a tile. It must say what experts.cu was compiled with.
+var Tilings = [...]Tiling{
+	{1, 64, 8, 8, 64, image.ExpertsGateUpFwd1x64Bf16, image.ExpertsDownFwd1x64Bf16},
+	{2, 128, 16, 4, 64, image.ExpertsGateUpFwd2x128Bf16, image.ExpertsDownFwd2x128Bf16},
+}
+
+func (t Tiling) String() string {
+	return fmt.Sprintf("%d weight rows by up to %d tokens in steps of %d, %d stages", copyRows*t.Copies, t.Most, t.Step, t.Stages)
+}
+
+// tilingFor chooses for so many tokens: tiles that hold half as many rows again as an expert has on average.
+func tilingFor(tokens, topK, experts int) *Tiling {
+	for i := range Tilings {
+		if t := &Tilings[i]; 2*t.Most*experts >= 3*tokens*topK {
+			return t
+		}
+	}
+	return &Tilings[len(Tilings)-1]
+}
+
+// The numbers that kernels were compiled with.
+const (
+	productThreads = 384
+	copyRows       = 128 // of weights, that one copy brings
+	stageTerms     = 64
+	logitTokens    = 64
+	logitStages    = 4
+	selectThreads  = 256
+	planThreads    = 1024
+	combineThreads = 256
+	countThreads   = 512
+	stagingPitch   = 144
+)
+
+// What the host chooses between.
+const (
+	spreadTokens = 256 // up to here each segment of a logit has a block of its own
+	planOne      = 128 // up to here one block plans
+	planBlock    = 128 // tokens of a block otherwise
+)
+
+// ringBytes is the shared memory of a product.
+func ringBytes(copies, tokens, stages, staged int) int {
+	return stages*2*stageTerms*(copies*copyRows+tokens) + 2*stagingPitch*staged + 128 + 1024
+}
+
+func ceil(n, by int) int { return (n + by - 1) / by }

@@ -1,0 +1,232 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/cuda/driver"
+)
+
+// weights are a layer's weights on the GPU, stacked by expert. Rows are padded with zeros to multiples of 8, which the
+// copy engine needs, and which change no bit (R1).
+type weights struct {
+	router         pointer // [E+1,H]: the shared gate, or zeros, last
+	routed, shared experts
+	routerMap      driver.TensorMap
+}
+
+// experts are a stack of experts: gate [E,I,H], up [E,I,H], down [E,H,I].
+type experts struct {
+	gateUp, down       pointer
+	gateUpMap, downMap driver.TensorMap
+}
+
+// pad is n rounded up to what the copy engine can stride by.
+func pad(n int) int { return ceil(n, 8) * 8 }
+
+// stagingPart is how many bytes are copied at a time, through one half of pinned memory while the GPU reads the other.
+const stagingPart = 16 << 20
+
+// upload is a sequence of copies to the GPU.
+type upload struct {
+	*Backend
+	pinned []byte
+	events [2]driver.Event
+	half   int
+	used   int
+	to     pointer
+}
+
+func (b *Backend) newUpload() (*upload, error) {
+	u := &upload{Backend: b}
+	var err error
+	if u.pinned, err = b.gpu.Pinned(2 * stagingPart); err != nil {
+		return nil, err
+	}
+	for i := range u.events {
+		if u.events[i], err = b.gpu.NewEvent(); err != nil {
+			return nil, err
+		}
+	}
+	return u, nil
+}
+
+func (u *upload) close() error {
+	err := u.gpu.Wait(u.stream)
+	for _, e := range u.events {
+		if e := u.gpu.FreeEvent(e); err == nil {
+			err = e
+		}
+	}
+	if e := u.gpu.FreePinned(u.pinned); err == nil {
+		err = e
+	}
+	return err
+}
+
+// add appends a matrix of columns to what goes to the pointer, each row padded to a pitch, then rows of zeros.
+func (u *upload) add(m []contract.BF16, columns, pitch, zeros int) error {
+	if columns == pitch {
+		if err := u.bytes(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(m))), 2*len(m))); err != nil {
+			return err
+		}
+	} else {
+		row := make([]contract.BF16, pitch)
+		for ; len(m) > 0; m = m[columns:] {
+			copy(row, m[:columns])
+			if err := u.bytes(unsafe.Slice((*byte)(unsafe.Pointer(&row[0])), 2*pitch)); err != nil {
+				return err
+			}
+		}
+	}
+	return u.bytes(make([]byte, 2*pitch*zeros))
+}
+
+func (u *upload) bytes(from []byte) error {
+	for len(from) > 0 {
+		n := copy(u.pinned[u.half*stagingPart+u.used:(u.half+1)*stagingPart], from)
+		u.used += n
+		from = from[n:]
+		if u.used == stagingPart {
+			if err := u.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// flush sends the half that is being filled, and waits for the other to have been sent.
+func (u *upload) flush() error {
+	from := u.pinned[u.half*stagingPart:][:u.used]
+	if err := u.gpu.ToDevice(u.to, from, u.stream); err != nil {
+		return err
+	}
+	if err := u.gpu.Record(u.events[u.half], u.stream); err != nil {
+		return err
+	}
+	u.to += pointer(u.used)
+	u.used, u.half = 0, 1-u.half
+	return u.gpu.Synchronize(u.events[u.half])
+}
+
+// begin has what is added go to memory of so many elements, allocated the first time.
+func (u *upload) begin(to *pointer, elements int) error {
+	if *to == 0 {
+		var err error
+		if *to, _, err = u.take(2 * elements); err != nil {
+			return err
+		}
+	}
+	u.to = *to
+	return nil
+}
+
+// upload sends the weights to w, whose memory it allocates the first time.
+func (b *Backend) upload(w *weights, s contract.Shape, from *contract.Weights) error {
+	u, err := b.newUpload()
+	if err != nil {
+		return err
+	}
+	err = u.all(w, s, from)
+	if e := u.close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+func (u *upload) all(w *weights, s contract.Shape, from *contract.Weights) error {
+	hidden := pad(s.Hidden)
+	if err := u.begin(&w.router, (s.Experts+1)*hidden); err != nil {
+		return err
+	}
+	if err := u.add(from.Router, s.Hidden, hidden, 0); err != nil {
+		return err
+	}
+	zeros := 1
+	if from.Shared != nil {
+		zeros = 0
+	}
+	if err := u.add(from.SharedGate, s.Hidden, hidden, zeros); err != nil {
+		return err
+	}
+	if err := u.flush(); err != nil {
+		return err
+	}
+	var err error
+	w.routerMap, err = u.gpu.NewTensorMap(driver.Tensor{At: w.router, Sizes: sizes(hidden, s.Experts+1), Strides: sizes(2 * hidden),
+		Box: []uint32{stageTerms, copyRows}})
+	if err != nil {
+		return err
+	}
+	if err := u.experts(&w.routed, from.Experts, s.Hidden, s.Width); err != nil {
+		return err
+	}
+	if from.Shared == nil {
+		w.shared.gateUpMap, w.shared.downMap = w.routed.gateUpMap, w.routed.downMap // not used
+		return nil
+	}
+	return u.experts(&w.shared, []contract.Expert{*from.Shared}, s.Hidden, s.SharedWidth)
+}
+
+func (u *upload) experts(to *experts, from []contract.Expert, hidden, width int) error {
+	h, w, n := pad(hidden), pad(width), len(from)
+	if err := u.begin(&to.gateUp, 2*n*w*h); err != nil {
+		return err
+	}
+	for _, part := range []func(*contract.Expert) []contract.BF16{
+		func(e *contract.Expert) []contract.BF16 { return e.Gate },
+		func(e *contract.Expert) []contract.BF16 { return e.Up },
+	} {
+		for i := range from {
+			if err := u.add(part(&from[i]), hidden, h, w-width); err != nil {
+				return err
+			}
+		}
+	}
+	if err := u.flush(); err != nil {
+		return err
+	}
+	if err := u.begin(&to.down, n*hidden*w); err != nil {
+		return err
+	}
+	for i := range from {
+		if err := u.add(from[i].Down, width, w, 0); err != nil {
+			return err
+		}
+	}
+	if err := u.flush(); err != nil {
+		return err
+	}
+	// Gate and up, eight rows of each in turn, so that one warp's accumulators hold both of a column.
+	var err error
+	to.gateUpMap, err = u.gpu.NewTensorMap(driver.Tensor{At: to.gateUp, Sizes: sizes(h, 8, 2, w/8, n),
+		Strides: sizes(2*h, 2*n*w*h, 2*8*h, 2*w*h), Box: []uint32{stageTerms, 8, 2, copyRows / 16, 1}})
+	if err != nil {
+		return err
+	}
+	to.downMap, err = u.gpu.NewTensorMap(driver.Tensor{At: to.down, Sizes: sizes(w, hidden, n), Strides: sizes(2*w, 2*hidden*w),
+		Box: []uint32{stageTerms, copyRows, 1}})
+	return err
+}
+
+func sizes(n ...int) []uint64 {
+	s := make([]uint64, len(n))
+	for i, v := range n {
+		s[i] = uint64(v)
+	}
+	return s
+}
+
+// drop gives the weights' memory back.
+func (b *Backend) drop(w *weights) {
+	for _, p := range []pointer{w.router, w.routed.gateUp, w.routed.down, w.shared.gateUp, w.shared.down} {
+		if p != 0 {
+			b.give(p, b.all[p])
+		}
+	}
+}
