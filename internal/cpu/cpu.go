@@ -53,7 +53,12 @@ func (*Backend) Name() string { return "cpu" }
 func (b *Backend) Device() string {
 	return fmt.Sprintf("%s/%s, %s kernels, %d workers", runtime.GOOS, runtime.GOARCH, b.crew.kernels.name(), b.crew.size)
 }
-func (*Backend) Close() error { return nil }
+
+// Close ends the workers.
+func (b *Backend) Close() error {
+	b.crew.close()
+	return nil
+}
 
 // Load checks the weights, and packs them where the kernels are vectors'.
 func (b *Backend) Load(s backend.Spec) (backend.Layer, error) {

@@ -9,12 +9,14 @@ import (
 	"github.com/samebit/samebit/internal/cpu/tcdot"
 )
 
-// crew is a fixed number of workers for each stage that runs. Their buffers are kept from stage to stage.
+// crew is a fixed number of workers for each stage that runs. Stages that run at the same time have a team each; a team, its
+// goroutines and its buffers are kept for the next stage.
 type crew struct {
 	size    int
 	kernels kernels
 	mu      sync.Mutex
-	idle    [][]*worker
+	idle    []*team
+	closed  bool
 }
 
 // worker is one goroutine of a stage: which one, and its buffers.
@@ -31,32 +33,38 @@ func newCrew(size int, k kernels) *crew { return &crew{size: size, kernels: k} }
 
 // each runs do once on every worker, at the same time.
 func (c *crew) each(do func(w *worker)) {
-	team := c.take()
-	var wg sync.WaitGroup
-	for _, w := range team[1:] {
-		wg.Go(func() { do(w) })
-	}
-	do(team[0])
-	wg.Wait()
+	t := c.take()
+	t.run(do)
 	c.mu.Lock()
-	c.idle = append(c.idle, team)
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if c.closed {
+		t.stop()
+		return
+	}
+	c.idle = append(c.idle, t)
 }
 
 // take gives a team that no other stage uses.
-func (c *crew) take() []*worker {
+func (c *crew) take() *team {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := len(c.idle); n > 0 {
-		team := c.idle[n-1]
+		t := c.idle[n-1]
 		c.idle = c.idle[:n-1]
-		return team
+		return t
 	}
-	team := make([]*worker, c.size)
-	for i := range team {
-		team[i] = &worker{index: i, Worker: tcdot.NewWorker(c.kernels.isa)}
+	return newTeam(c.size, c.kernels)
+}
+
+// close ends the goroutines of idle teams at once, and of others when their stage ends.
+func (c *crew) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, t := range c.idle {
+		t.stop()
 	}
-	return team
+	c.idle = nil
 }
 
 // share is worker w's part of n things: from one to another.
