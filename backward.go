@@ -14,6 +14,7 @@ type Tape struct {
 	layer  *Layer
 	tokens int
 	chunks []chunk
+	freed  bool
 }
 
 type chunk struct {
@@ -30,7 +31,7 @@ func (t *Tape) Free() {
 	for _, c := range t.chunks {
 		c.arena.close()
 	}
-	t.chunks, t.tokens = nil, 0
+	t.chunks, t.freed = nil, true
 }
 
 // Backward gives dx [T,H] from the upstream gradient dy [T,H] of a forward's tokens, and adds the tokens to the weights'
@@ -39,8 +40,12 @@ func (t *Tape) Free() {
 func (l *Layer) Backward(tape *Tape, dy []BF16, g *Gradients) ([]BF16, error) {
 	tokens, err := checkTokens("dy", dy, l.shape)
 	switch {
+	case l.unusable != nil:
+		return nil, l.unusable
 	case err != nil:
 		return nil, err
+	case tape != nil && tape.freed:
+		return nil, fmt.Errorf("backward: the tape was freed: need one that was not")
 	case tape == nil || tape.layer != l:
 		return nil, fmt.Errorf("backward: no tape of this layer: need that of a Forward with Train")
 	case g != nil && g.layer != l:

@@ -58,6 +58,9 @@ func (l *Layer) NewBF16Gradients(into *contract.Weights) (*Gradients, error) {
 // newGradients starts g's fold into the caller's memory; expert E is the shared one.
 func newGradients[T float32 | BF16](g *Gradients, router, sharedGate []T, expert func(e int) (gate, up, down []T)) (*Gradients, error) {
 	l, dtype := g.layer, backend.FP32
+	if l.unusable != nil {
+		return nil, l.unusable
+	}
 	if g.bf16 != nil {
 		dtype = backend.BF16
 	}
@@ -91,7 +94,12 @@ func newGradients[T float32 | BF16](g *Gradients, router, sharedGate []T, expert
 
 // Flush folds in the rows that wait for their segment to fill, which ends the stream; a Backward after it starts another.
 // Only then are the gradients complete.
-func (g *Gradients) Flush() error { return g.fold.Flush() }
+func (g *Gradients) Flush() error {
+	if g.layer.unusable != nil {
+		return g.layer.unusable
+	}
+	return g.fold.Flush()
+}
 
 // FP32 is the accumulators of NewGradients, complete after Flush; nil for NewBF16Gradients.
 func (g *Gradients) FP32() *contract.Gradients { return g.fp32 }

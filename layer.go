@@ -3,15 +3,18 @@
 package samebit
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/checkpoint"
+	"github.com/samebit/samebit/checkpoint/safetensors"
 	"github.com/samebit/samebit/contract"
 )
 
-// Layer is a loaded layer. It is safe for concurrent use.
+// Layer is a loaded layer. It is safe for concurrent use, but for Refresh and Close.
 type Layer struct {
+	unusable  error // set by a refused Refresh, and by Close
 	shape     contract.Shape
 	options   Options
 	maxTokens int
@@ -21,7 +24,7 @@ type Layer struct {
 	tensors   []checkpoint.Entry
 }
 
-// Open loads layer number n of the Hugging Face folder dir. The weights stay mapped until Close.
+// Open loads layer number n of the Hugging Face folder dir. The weights are copied: what becomes of the files does not matter.
 func Open(dir string, n int, o Options) (*Layer, error) {
 	source, err := checkpoint.Open(dir)
 	if err != nil {
@@ -36,27 +39,38 @@ func Open(dir string, n int, o Options) (*Layer, error) {
 	return l, nil
 }
 
-// Load loads layer number n of an open checkpoint, which must stay open until the layer is closed.
+// Load loads layer number n of an open checkpoint, which may be closed afterwards unless the layer is to be refreshed.
 func Load(c *checkpoint.Checkpoint, n int, o Options) (*Layer, error) {
 	from, err := c.Layer(n)
 	if err != nil {
 		return nil, err
 	}
-	l, err := load(from.Shape, &from.Weights, o, c.Evict)
+	var l *Layer
+	err = safetensors.Guard(func() (err error) {
+		l, err = load(from.Shape, &from.Weights, o, c.Evict)
+		return err
+	})
 	if err != nil {
+		return nil, err
+	}
+	if err := c.Check(); err != nil { // else zeros behind a new end might have been copied
+		l.Close()
 		return nil, err
 	}
 	l.tensors = from.Tensors
 	return l, nil
 }
 
-// New makes a layer of weights in memory, which may be used in place until Close: change them only ahead of a Refresh.
+// New makes a layer of weights in memory. They are copied; a change to them counts from the next Refresh on.
 func New(s contract.Shape, w *contract.Weights, o Options) (*Layer, error) { return load(s, w, o, nil) }
 
 // load makes a layer; copied is told of weights that need not stay in memory.
 func load(s contract.Shape, w *contract.Weights, o Options, copied func([]BF16)) (*Layer, error) {
 	if o.NormTopK != nil {
 		s.NormTopK = *o.NormTopK
+	}
+	if o.RouterLogits != FP32 && o.RouterLogits != BF16Logits {
+		return nil, fmt.Errorf("options: RouterLogits %d: need FP32 (%d) or BF16Logits (%d)", o.RouterLogits, FP32, BF16Logits)
 	}
 	if o.MaxTokens < 0 {
 		return nil, fmt.Errorf("options: MaxTokens %d: need at least 1, or 0 for %d", o.MaxTokens, defaultMaxTokens)
@@ -86,11 +100,27 @@ func (l *Layer) Tensors() []checkpoint.Entry { return l.tensors }
 func (l *Layer) Device() string { return l.machine.Device() }
 
 // Refresh takes note that the weights have changed in place, as after an optimizer's step. Weights that are not finite are
-// refused (R13). No other call may run meanwhile, nor between the change and the Refresh.
-func (l *Layer) Refresh() error { return l.stages.Refresh() }
+// refused (R13), and with them every call until a Refresh takes others; a tape from before belongs to the old weights. No
+// other call may run meanwhile.
+func (l *Layer) Refresh() error {
+	if l.unusable == errClosed {
+		return errClosed
+	}
+	l.unusable = nil
+	if err := l.stages.Refresh(); err != nil {
+		l.unusable = fmt.Errorf("the layer's weights were refused: %w", err)
+	}
+	return l.unusable
+}
 
-// Close gives back what the layer holds.
+var errClosed = errors.New("the layer is closed")
+
+// Close gives back what the layer holds. No other call may run meanwhile; every later one is an error.
 func (l *Layer) Close() error {
+	if l.unusable == errClosed {
+		return nil
+	}
+	l.unusable = errClosed
 	err := l.stages.Close()
 	if e := l.machine.Close(); err == nil {
 		err = e
@@ -114,11 +144,16 @@ type Output struct {
 type forward struct {
 	train  bool
 	replay []int32
+
+	replaying bool // also with no ids for no tokens
 }
 
 // Forward runs tokens x [T,H] through the layer. It is one path, with or without a tape. Tokens with a logit that is not
 // finite give both an output and a *RejectedError, unless Options.AllowReject.
 func (l *Layer) Forward(x []BF16, options ...ForwardOption) (*Output, error) {
+	if l.unusable != nil {
+		return nil, l.unusable
+	}
 	var f forward
 	for _, o := range options {
 		o(&f)
@@ -127,7 +162,7 @@ func (l *Layer) Forward(x []BF16, options ...ForwardOption) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.replay != nil {
+	if f.replaying {
 		if err := checkReplay(f.replay, tokens, l.shape); err != nil {
 			return nil, err
 		}
@@ -154,7 +189,7 @@ func (l *Layer) forwardChunk(x []BF16, f forward, out *Output, from, to int) err
 	m := &arena{machine: l.machine}
 	w := l.newWork(m, to-from, f.train)
 	put(m, w.route.X, rowsOf(x, from, to, l.shape.Hidden))
-	if f.replay != nil {
+	if f.replaying {
 		w.route.Replay = m.alloc(backend.I32, (to-from)*l.shape.TopK)
 		put(m, w.route.Replay, rowsOf(f.replay, from, to, l.shape.TopK))
 	}

@@ -53,4 +53,6 @@ func Train(f *forward) { f.train = true }
 
 // Replay uses these ids [T,K], in their order, in place of selection; the weights still come from the live logits. A row
 // of -1 throughout is padding: it does no work and yields zeros (R3).
-func Replay(ids []int32) ForwardOption { return func(f *forward) { f.replay = ids } }
+func Replay(ids []int32) ForwardOption {
+	return func(f *forward) { f.replay, f.replaying = ids, true }
+}

@@ -62,8 +62,7 @@ type Backend interface {
 	Name() string
 	// Device says for people what runs the work.
 	Device() string
-	// Load makes the weights ready, and refuses those that are not finite (R13). Their memory is read until the layer is
-	// closed, and may be used in place.
+	// Load copies the weights, and refuses those that are not finite (R13). Their memory is read again only in Refresh.
 	Load(Spec) (Layer, error)
 	Close() error
 }
@@ -74,7 +73,7 @@ type Spec struct {
 	Weights    *contract.Weights
 	BF16Logits bool // round the logits to BF16 (R2)
 
-	// Copied, where it is not nil, is told of weights that the backend has copied and will read again only in Refresh.
+	// Copied, where it is not nil, is told of weights that have been copied, so that their memory can go.
 	Copied func([]contract.BF16)
 }
 

@@ -171,6 +171,16 @@ func readIndex(fsys fs.FS) (map[string]string, error) {
 // Config is what config.json says.
 func (c *Checkpoint) Config() Config { return *c.config }
 
+// Check says whether the files still have the sizes that they had when they were mapped.
+func (c *Checkpoint) Check() error {
+	for _, shard := range c.shards {
+		if err := shard.Check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Evict lets the memory of weights go that a backend has copied. They stay readable: they come back from the file. It does
 // nothing to memory that is not a map of this checkpoint.
 func (c *Checkpoint) Evict(w []contract.BF16) {

@@ -85,10 +85,10 @@ func (l *layer) InputGradient(a backend.InputGradient) error {
 				}
 			}
 			l.eachLogit(row(ids, t, l.TopK), dlogits, t, func(e int, dl float32) {
-				l.AddScaled(sum, dl, row(l.w.Router, e, l.Hidden))
+				l.AddScaled(sum, dl, row(l.weights.routerRows, e, l.Hidden))
 			})
 			if p.shared {
-				l.AddScaled(sum, dz[t], l.w.SharedGate)
+				l.AddScaled(sum, dz[t], l.weights.sharedGate)
 			}
 			l.Round(dx, sum)
 		}

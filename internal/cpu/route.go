@@ -71,7 +71,7 @@ func (l *layer) logits(a backend.Route) {
 		if t0, t1 := l.share(w.index, a.Tokens); z != nil && t0 < t1 {
 			// Here the tokens fill the lanes, since a product does not mind which operand is which.
 			tokens := x[t0*l.Hidden : t1*l.Hidden]
-			w.set([][]contract.BF16{l.w.SharedGate})
+			w.set([][]contract.BF16{l.weights.sharedGate})
 			w.Dot(z[t0:t1], t1-t0, &w.left, tcdot.Rows(tokens, l.Hidden, tcdot.Top(tokens)), 0, t1-t0, contract.LogitSegment)
 			if l.bf16Logits {
 				roundLogits(z[t0:t1])

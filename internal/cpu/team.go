@@ -4,6 +4,7 @@ package cpu
 
 import (
 	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ type team struct {
 	do      func(w *worker) // nil tells the goroutines to end
 	stage   atomic.Uint32   // counts up once do is set
 	working atomic.Int32    // goroutines that have not finished the stage
+	panics  chan any        // of goroutines, for the caller
 	bells   []bell          // of the workers
 }
 
@@ -59,7 +61,7 @@ func (b *bell) wake() {
 }
 
 func newTeam(size int, k kernels) *team {
-	t := &team{bells: make([]bell, size)}
+	t := &team{bells: make([]bell, size), panics: make(chan any, size)}
 	for i := range size {
 		t.bells[i].ring = make(chan struct{}, 1)
 		t.workers = append(t.workers, &worker{index: i, Worker: tcdot.NewWorker(k.isa)})
@@ -70,11 +72,30 @@ func newTeam(size int, k kernels) *team {
 	return t
 }
 
-// run has every worker do its part.
+// run has every worker do its part. A panic of any of them is the caller's, once all have ended.
 func (t *team) run(do func(w *worker)) {
 	t.begin(do)
-	do(t.workers[0])
+	t.part(0)
 	t.bells[0].wait(func() bool { return t.working.Load() == 0 })
+	select {
+	case p := <-t.panics:
+		for len(t.panics) > 0 {
+			<-t.panics
+		}
+		panic(p)
+	default:
+	}
+}
+
+// part is worker i's. A fault of mapped memory, whose file may have been cut short, is a panic too.
+func (t *team) part(i int) {
+	defer func() {
+		if p := recover(); p != nil {
+			t.panics <- p
+		}
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	t.do(t.workers[i])
 }
 
 // stop ends the goroutines.
@@ -96,7 +117,7 @@ func (t *team) serve(i int) {
 		if t.do == nil {
 			return
 		}
-		t.do(t.workers[i])
+		t.part(i)
 		if t.working.Add(-1) == 0 {
 			t.bells[0].wake()
 		}

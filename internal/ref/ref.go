@@ -21,25 +21,41 @@ func (Backend) Name() string   { return "ref" }
 func (Backend) Device() string { return "the contract in scalar Go, one goroutine" }
 func (Backend) Close() error   { return nil }
 
-// Load checks the weights and uses them in place.
+// Load copies the weights.
 func (Backend) Load(s backend.Spec) (backend.Layer, error) {
 	if err := s.Weights.Check(s.Shape); err != nil {
 		return nil, err
 	}
-	l := &layer{s.Shape, s.Weights, s.BF16Logits}
+	l := &layer{s.Shape, s.Weights, s.Shape.NewWeights(), s.BF16Logits}
 	return l, l.Refresh()
 }
 
 type layer struct {
 	contract.Shape
-	w          *contract.Weights
+	given, w   *contract.Weights
 	bf16Logits bool
 }
 
 func (*layer) Close() error { return nil }
 
-// Refresh refuses weights that are not finite (R13).
-func (l *layer) Refresh() error { return l.w.CheckFinite() }
+// Refresh copies the weights again, and refuses those that are not finite (R13).
+func (l *layer) Refresh() error {
+	copy(l.w.Router, l.given.Router)
+	copy(l.w.SharedGate, l.given.SharedGate)
+	for e := range l.w.Experts {
+		copyExpert(&l.w.Experts[e], &l.given.Experts[e])
+	}
+	if l.w.Shared != nil {
+		copyExpert(l.w.Shared, l.given.Shared)
+	}
+	return l.w.CheckFinite()
+}
+
+func copyExpert(dst, src *contract.Expert) {
+	copy(dst.Gate, src.Gate)
+	copy(dst.Up, src.Up)
+	copy(dst.Down, src.Down)
+}
 
 // expert is the weights of group e, the shared expert being group E.
 func (l *layer) expert(e int) *contract.Expert {
