@@ -36,6 +36,9 @@ func open(o backend.Options) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := proveLaw(k); err != nil {
+		return nil, err
+	}
 	return &Backend{&host.Memory{}, newCrew(workers, k)}, nil
 }
 

@@ -34,14 +34,16 @@ func newCrew(size int, k kernels) *crew { return &crew{size: size, kernels: k} }
 // each runs do once on every worker, at the same time.
 func (c *crew) each(do func(w *worker)) {
 	t := c.take()
+	defer func() { // also after a panic
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.closed {
+			t.stop()
+			return
+		}
+		c.idle = append(c.idle, t)
+	}()
 	t.run(do)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		t.stop()
-		return
-	}
-	c.idle = append(c.idle, t)
 }
 
 // take gives a team that no other stage uses.
