@@ -17,8 +17,8 @@ import (
 	"github.com/samebit/samebit/internal/testgen"
 )
 
-// The claim: 256 tokens give one down projection gradient, to the bit, as one batch or as micro-batches of any sizes. The
-// ordinary way, each micro-batch summed by itself and the sums added, does not.
+// The claim: 256 tokens give one down projection gradient, to the bit, as one batch or as micro-batches of any sizes. Sums in
+// the ordinary way, each micro-batch by itself and then together, do not.
 func TestSameBits(t *testing.T) {
 	one, four, odd := []int{256}, []int{64, 64, 64, 64}, []int{17, 47, 100, 92}
 	if a, b, c := fold(t, one), fold(t, four), fold(t, odd); a != b || a != c {

@@ -27,6 +27,7 @@ func Run(t *testing.T, o samebit.Options) {
 		{"load", load},
 		{"gradients", gradients},
 		{"BF16 gradients", rounded},
+		{"calls", calls},
 		{"numbers", numbers},
 	} {
 		t.Run(s.name, func(t *testing.T) { s.test(t, o) })

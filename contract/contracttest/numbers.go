@@ -15,14 +15,17 @@ func numbers(t *testing.T, o samebit.Options) {
 	r := seeded(41)
 	shape := contract.Shape{Hidden: 48, Experts: 4, TopK: 2, Width: 32, SharedWidth: 17, NormTopK: true}
 	// Exponents of weights, tokens and upstream gradients: from, and how many.
-	for name, c := range map[string][3][2]int{
-		"every exponent":    {{1, 254}, {1, 254}, {1, 254}},
-		"tiny":              {{0, 40}, {60, 30}, {0, 40}},
-		"subnormal weights": {{0, 1}, {120, 16}, {0, 2}},
-		"huge":              {{127, 40}, {180, 60}, {200, 55}},
-		"overflow":          {{127, 4}, {127, 4}, {248, 7}},
-		"wide":              {{100, 54}, {100, 54}, {100, 54}},
-		"cancelling":        {{126, 2}, {126, 1}, {126, 1}},
+	for _, c := range []struct {
+		name   string
+		within [3][2]int
+	}{
+		{"every exponent", [3][2]int{{1, 254}, {1, 254}, {1, 254}}},
+		{"tiny", [3][2]int{{0, 40}, {60, 30}, {0, 40}}},
+		{"subnormal weights", [3][2]int{{0, 1}, {120, 16}, {0, 2}}},
+		{"huge", [3][2]int{{127, 40}, {180, 60}, {200, 55}}},
+		{"overflow", [3][2]int{{127, 4}, {127, 4}, {248, 7}}},
+		{"wide", [3][2]int{{100, 54}, {100, 54}, {100, 54}}},
+		{"cancelling", [3][2]int{{126, 2}, {126, 1}, {126, 1}}},
 	} {
 		w := weights(shape, 42)
 		x, dy := tokens(40, shape, 43)
@@ -35,18 +38,18 @@ func numbers(t *testing.T, o samebit.Options) {
 			}
 		}
 		for e := range w.Experts {
-			exponents(w.Experts[e].Gate, c[0])
-			exponents(w.Experts[e].Up, c[0])
-			exponents(w.Experts[e].Down, c[0])
+			exponents(w.Experts[e].Gate, c.within[0])
+			exponents(w.Experts[e].Up, c.within[0])
+			exponents(w.Experts[e].Down, c.within[0])
 		}
-		exponents(x, c[1])
-		exponents(dy, c[2])
-		if name == "overflow" {
+		exponents(x, c.within[1])
+		exponents(dy, c.within[2])
+		if c.name == "overflow" {
 			for i := range 30 {
 				dy[r.IntN(len(dy))] = []contract.BF16{0x7F80, 0xFF80, 0x7FC1}[i%3]
 			}
 		}
-		open(t, o, shape, w).check(name, x, dy, nil)
+		open(t, o, shape, w).check(c.name, x, dy, nil)
 	}
 	gateValues(t, o)
 }

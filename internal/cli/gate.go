@@ -47,14 +47,19 @@ Examples:
 // Run implements command.
 func (c *gateCommand) Run(e *env) error {
 	for _, n := range c.Tokens {
-		if n < 8 {
-			return fmt.Errorf("--tokens: found %d: need at least 8", n)
+		if n < 8 || n > mostTokens {
+			return fmt.Errorf("--tokens: found %d: need 8 to %d", n, mostTokens)
 		}
 	}
 	if c.List {
 		var err error
 		c.Cases, err = gate.Match(gate.Cases(c.Tokens...), c.Case...)
 		return err
+	}
+	if c.Report != "" { // before the work, so that no result is lost
+		if err := os.MkdirAll(c.Report, 0o777); err != nil {
+			return fmt.Errorf("--report: %w: need a folder, or a name for one", err)
+		}
 	}
 	subjects, err := c.subjects()
 	if err != nil {

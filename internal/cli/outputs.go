@@ -131,10 +131,21 @@ func showOutputs(p *ui.Printer, outputs []outputInfo) {
 	p.Table(ui.Row{"output", "kind", "digest"}, rows...)
 }
 
-// writable says, before long work, whether a file can be made at path.
-func writable(path string) error {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("%s: found a folder: need the name of a file", path)
+// writable says, before long work, whether a file can be made at path without a loss: nothing but a plain file that is not one
+// of the inputs is replaced.
+func writable(path string, inputs ...string) error {
+	if path == "" {
+		return errors.New("found no name of a file to write: need one")
+	}
+	if info, err := os.Lstat(path); err == nil {
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("%s: found %s: need a new name, or that of a plain file", path, kindOf(info.Mode()))
+		}
+		for _, in := range inputs {
+			if other, err := os.Stat(in); err == nil && os.SameFile(info, other) {
+				return fmt.Errorf("%s: found an input of this run: need another name", path)
+			}
+		}
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".samebit-*")
 	if err != nil {
@@ -145,4 +156,19 @@ func writable(path string) error {
 		return fmt.Errorf("%s: cannot be written: %w", path, err)
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// kindOf says for people what is not a plain file.
+func kindOf(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "a folder"
+	case m&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	case m&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	case m&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "a special file"
 }

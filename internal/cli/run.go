@@ -4,6 +4,7 @@ package cli
 
 import (
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/samebit/samebit"
@@ -76,7 +77,8 @@ func (c *runCommand) Run(e *env) error {
 	if c.MicroBatch < 0 {
 		return fmt.Errorf("--micro-batch: found %d: need at least 1, or 0 for all tokens in one call", c.MicroBatch)
 	}
-	if err := writable(c.Out); err != nil {
+	shards, _ := filepath.Glob(filepath.Join(c.Checkpoint, "*"))
+	if err := writable(c.Out, append(shards, c.In)...); err != nil {
 		return err
 	}
 	file, err := safetensors.Open(c.In)

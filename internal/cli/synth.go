@@ -43,8 +43,8 @@ func (c *synthCommand) Run(e *env) error {
 	if err != nil {
 		return fmt.Errorf("--shape: %w", err)
 	}
-	if c.Tokens < 0 {
-		return fmt.Errorf("--tokens: found %d: need at least 0", c.Tokens)
+	if c.Tokens < 0 || c.Tokens > mostTokens {
+		return fmt.Errorf("--tokens: found %d: need 0 to %d", c.Tokens, mostTokens)
 	}
 	if c.Inputs != "" {
 		if err := writable(c.Inputs); err != nil {
@@ -66,6 +66,9 @@ func (c *synthCommand) Run(e *env) error {
 		safetensors.New("dy", shape, testgen.Upstream(c.Tokens, s.Hidden, c.Seed)),
 	}, nil)
 }
+
+// mostTokens is more than anyone runs at once, and still fits a machine's memory.
+const mostTokens = 1 << 20
 
 // Show implements command.
 func (c *synthCommand) Show(p *ui.Printer) {
