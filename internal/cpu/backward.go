@@ -17,7 +17,7 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	// The terms q*h of the trees, laid out as the activations.
 	rows, routedRows := int(p.offsets[l.Experts+1]), int(p.offsets[l.Experts])
 	routed, shared := make([]float32, routedRows*l.Width), make([]float32, (rows-routedRows)*l.SharedWidth)
-	l.perGroup(l.width, p.rows, func(w *worker, t task) {
+	l.perGroup(l.width, p.output, func(w *worker, t task) {
 		e, width, n := t.group, l.width(t.group), t.to-t.from
 		act, grad, terms := of(l, e, a.Routed, a.Shared), of(l, e, a.RoutedGrad, a.SharedGrad), of(l, e, routed, shared)
 		gs, us := host.FP32(act.G), host.FP32(act.U)
