@@ -49,7 +49,8 @@ func choose(name string) (kernels, error) {
 			return k, nil
 		}
 	}
-	return kernels{}, &backend.UnsupportedError{Backend: "cpu", Need: Env + "=" + name, Have: strings.Join(Kernels(), ", ")}
+	return kernels{}, &backend.UnsupportedError{Backend: "cpu",
+		Need: Env + " to be one of " + strings.Join(Kernels(), ", "), Have: fmt.Sprintf("%q", name)}
 }
 
 func (*Backend) Name() string { return "cpu" }
