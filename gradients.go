@@ -67,7 +67,7 @@ func newGradients[T float32 | BF16](g *Gradients, router, sharedGate []T, expert
 	m := &arena{machine: l.machine}
 	wrap := func(v []T) (b backend.Buffer) {
 		m.run(func() (err error) {
-			b, err = m.machine.Wrap(dtype, bytesOf(v))
+			b, err = m.machine.Wrap(dtype, host.Bytes(v))
 			return err
 		})
 		return b

@@ -14,14 +14,13 @@ import (
 
 // Layer is a loaded layer. It is safe for concurrent use, but for Refresh and Close.
 type Layer struct {
-	unusable  error // set by a refused Refresh, and by Close
-	shape     contract.Shape
-	options   Options
-	maxTokens int
-	machine   backend.Backend
-	stages    backend.Layer
-	source    *checkpoint.Checkpoint // nil for a layer made by New
-	tensors   []checkpoint.Entry
+	unusable error // set by a refused Refresh, and by Close
+	shape    contract.Shape
+	options  Options
+	machine  backend.Backend
+	stages   backend.Layer
+	source   *checkpoint.Checkpoint // nil for a layer made by New
+	tensors  []checkpoint.Entry
 }
 
 // Open loads layer number n of the Hugging Face folder dir. The weights are copied: what becomes of the files does not matter.
@@ -87,7 +86,7 @@ func load(s contract.Shape, w *contract.Weights, o Options, copied func([]BF16))
 		machine.Close()
 		return nil, err
 	}
-	return &Layer{shape: s, options: o, maxTokens: o.MaxTokens, machine: machine, stages: stages}, nil
+	return &Layer{shape: s, options: o, machine: machine, stages: stages}, nil
 }
 
 // Shape is the layer's shape.
@@ -171,8 +170,8 @@ func (l *Layer) Forward(x []BF16, options ...ForwardOption) (*Output, error) {
 	if f.train {
 		out.Tape = &Tape{layer: l, tokens: tokens}
 	}
-	for from := 0; from < tokens; from += l.maxTokens {
-		to := min(from+l.maxTokens, tokens)
+	for from := 0; from < tokens; from += l.options.MaxTokens {
+		to := min(from+l.options.MaxTokens, tokens)
 		if err := l.forwardChunk(x, f, out, from, to); err != nil {
 			out.Tape.Free()
 			return nil, err

@@ -4,9 +4,9 @@ package samebit
 
 import (
 	"slices"
-	"unsafe"
 
 	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/internal/host"
 )
 
 // arena is the buffers of one piece of work, freed together. Its first error stops all that follows, so that a list of
@@ -54,16 +54,11 @@ func (m *arena) close() error {
 }
 
 func put[T any](m *arena, dst backend.Buffer, src []T) {
-	m.run(func() error { return m.machine.Write(dst, bytesOf(src)) })
+	m.run(func() error { return m.machine.Write(dst, host.Bytes(src)) })
 }
 
 func get[T any](m *arena, dst []T, src backend.Buffer) {
-	m.run(func() error { return m.machine.Read(bytesOf(dst), src) })
-}
-
-// bytesOf is the memory of v.
-func bytesOf[T any](v []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
+	m.run(func() error { return m.machine.Read(host.Bytes(dst), src) })
 }
 
 // work is the buffers of one forward, by stage.

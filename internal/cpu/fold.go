@@ -63,15 +63,20 @@ func (l *layer) NewFold(g *backend.Gradients) (backend.Fold, error) {
 	return f, nil
 }
 
+// group is where the gradient of group e goes.
+func (f *fold) group(e int) backend.ExpertGradient {
+	if e == f.l.Experts {
+		return *f.g.Shared
+	}
+	return f.g.Experts[e]
+}
+
 // of is the accumulators of group e.
 func (f *fold) of(e int) accumulators {
 	if f.bf16 != nil {
 		return f.bf16.sums[e]
 	}
-	g := f.g.Shared
-	if e < f.l.Experts {
-		g = &f.g.Experts[e]
-	}
+	g := f.group(e)
 	return accumulators{host.FP32(g.Gate), host.FP32(g.Up), host.FP32(g.Down)}
 }
 

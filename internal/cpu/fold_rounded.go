@@ -50,14 +50,14 @@ func (f *fold) flushRounded() {
 		return 1 + 4*segments(len(f.streams[e].x))
 	}
 	l.perGroup(l.width, cost, func(w *worker, t task) {
-		s, sums, g := f.streams[t.group], r.sums[t.group], f.rounded(t.group)
+		s, sums, g := f.streams[t.group], r.sums[t.group], f.group(t.group)
 		x := w.together(s.x)
 		l.finish(w, host.BF16(g.Gate), sums.gate, s.dgate, t, x, l.Hidden)
 		l.finish(w, host.BF16(g.Up), sums.up, s.dup, t, x, l.Hidden)
 	})
 	l.perGroup(l.hidden, cost, func(w *worker, t task) {
 		s := f.streams[t.group]
-		l.finish(w, host.BF16(f.rounded(t.group).Down), r.sums[t.group].down, s.dy, t, w.together(s.hw), l.width(t.group))
+		l.finish(w, host.BF16(f.group(t.group).Down), r.sums[t.group].down, s.dy, t, w.together(s.hw), l.width(t.group))
 	})
 	for e := range f.streams {
 		f.streams[e].drop(len(f.streams[e].x))
@@ -66,13 +66,6 @@ func (f *fold) flushRounded() {
 	l.Round(host.BF16(f.g.SharedGate), r.sharedGate)
 	clear(r.router)
 	clear(r.sharedGate)
-}
-
-func (f *fold) rounded(e int) backend.ExpertGradient {
-	if e == f.l.Experts {
-		return *f.g.Shared
-	}
-	return f.g.Experts[e]
 }
 
 // finish is a task's rows of a gradient [.,n]: what sums hold, which are +0 afterwards, the columns of a times b, cast.
