@@ -32,6 +32,10 @@ type Options struct {
 	AllowReject  bool      // let a call with rejected tokens (R13) return without an error
 	Workers      int       // goroutines of a CPU backend; 0 for one a processor
 	MaxTokens    int       // tokens worked on at a time, which bounds the workspace; 0 for 4096
+
+	// Ranks, where it is not nil, spreads the layer over ranks: see package parallel. Each rank opens the layer, calls the same
+	// methods in the same order, and gives its own tokens. The other methods then must not be called concurrently.
+	Ranks backend.Spreader
 }
 
 const defaultMaxTokens = 4096
@@ -42,7 +46,11 @@ func (o Options) open() (backend.Backend, error) {
 	if name == "" {
 		name = "cpu"
 	}
-	return backend.Open(name, backend.Options{Workers: o.Workers})
+	b, err := backend.Open(name, backend.Options{Workers: o.Workers})
+	if err == nil && o.Ranks != nil {
+		b = o.Ranks.Spread(b)
+	}
+	return b, err
 }
 
 // ForwardOption is what one Forward may be asked beyond its tokens.
