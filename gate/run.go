@@ -68,12 +68,12 @@ func (r *Report) add(result Result) {
 func (s *Subject) record() SubjectRecord {
 	r := SubjectRecord{Name: s.Name, Backend: s.backend(), Device: s.Ranks[0].Device(), Ranks: len(s.Ranks), Shape: s.Shape,
 		Tokens: slices.Max(s.tokens())}
-	p, err := run(s.Ranks[0], work{x: testgen.Tokens(r.Tokens, s.Shape.Hidden, seed)})
+	passes, err := runAll(s.Ranks, work{x: testgen.Tokens(r.Tokens, s.Shape.Hidden, seed)})
 	if err != nil {
 		return r // the cases have said so
 	}
 	r.Load = make([]int, s.Shape.Experts)
-	for _, e := range p.ids {
+	for _, e := range passes[0].ids {
 		if e >= 0 {
 			r.Load[e]++
 		}

@@ -81,8 +81,7 @@ func (l *layer) own(e int) contract.Expert {
 	if len(x.Gate) == share.Len()*l.Hidden {
 		return *x
 	}
-	from, to := share.From*l.Hidden, share.To*l.Hidden
-	return contract.Expert{Gate: x.Gate[from:to], Up: x.Up[from:to], Down: columnsOf(x.Down, width, share)}
+	return cutExpert(x, l.Hidden, width, share)
 }
 
 // cut makes all slices' weights of those given.
