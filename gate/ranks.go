@@ -140,6 +140,38 @@ func (c *check) throughRanks(w *contract.Weights) *contract.Weights {
 	return whole[0]
 }
 
+// elsewhere compares a digest with that of the same on ranks in other processes.
+func (c *check) elsewhere(digest string) {
+	if c.Grid == nil || len(c.Ranks) == c.Grid.Ranks() {
+		return
+	}
+	digests, err := c.Ranks[0].Rank.Tell(digest)
+	c.must(err)
+	for i, d := range digests {
+		c.claim(fmt.Sprintf("digest on rank %d", i), d, digests[0])
+	}
+}
+
+// agree says which rank in another process has other results, or nil.
+func (r *Report) agree(s *Subject) error {
+	if s.Grid == nil || len(s.Ranks) == s.Grid.Ranks() {
+		return nil
+	}
+	for _, x := range r.Of(s.Name) {
+		mine := fmt.Sprintf("%s: %s, digest %s", x.ID, x.Verdict, x.Digest)
+		all, err := s.Ranks[0].Rank.Tell(mine)
+		if err != nil {
+			return err
+		}
+		for i, other := range all {
+			if other != all[0] {
+				return fmt.Errorf("%s: rank 0 has %s, rank %d has %s: need the same on every rank", s.Name, all[0], i, other)
+			}
+		}
+	}
+	return nil
+}
+
 // smallGrid is one to compare a whole layer with.
 var smallGrid = parallel.Grid{TP: 2, EP: 2}
 

@@ -115,6 +115,14 @@ func New(name string, shape contract.Shape, w *contract.Weights, o samebit.Optio
 	return s, nil
 }
 
+// size is how many ranks there are, here and elsewhere.
+func (s *Subject) size() int {
+	if s.Grid == nil {
+		return len(s.Ranks)
+	}
+	return s.Grid.Ranks()
+}
+
 // ranks are the ranks of this process.
 func (s *Subject) ranks() []*parallel.Rank {
 	if s.Grid == nil {

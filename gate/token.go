@@ -85,6 +85,7 @@ func ranksRoutes(c *check) {
 	for i, p := range passes[1:] {
 		c.same(c.rank(i+1), p.routes(), passes[0].routes())
 	}
+	c.elsewhere(digestOf(passes[0].routes()...))
 }
 
 // ranksGradients compares the gradients of the weights that every rank has in full (R12).
@@ -95,6 +96,7 @@ func ranksGradients(c *check) {
 	for i, p := range passes[1:] {
 		c.same(c.rank(i+1), p.replicated(), passes[0].replicated())
 	}
+	c.elsewhere(digestOf(passes[0].replicated()...))
 }
 
 const replicaTokens = 37

@@ -85,6 +85,9 @@ func say[T any](r *Rank, what T, mine error) ([]T, error) {
 	return heard, mine
 }
 
+// Tell tells all ranks a text, and gives what each has told. All must call it.
+func (r *Rank) Tell(text string) ([]string, error) { return say(r, text, nil) }
+
 // shortened is an error's text, so that it fits into a notice.
 func shortened(err error) string {
 	if err == nil {

@@ -41,7 +41,20 @@ type command interface {
 }
 
 // env is what a command has beside its flags.
-type env struct{ stderr io.Writer }
+type env struct {
+	stderr io.Writer
+
+	rank, ranks int         // among processes that work together; 0 of 0 where there is one alone
+	leave       func(error) // tells the others how the command has ended; nil where there are none
+}
+
+// name is the command's, and the rank's where there are several.
+func (e *env) name(command string) string {
+	if e.ranks > 0 {
+		return fmt.Sprintf("samebit %s: rank %d of %d", command, e.rank, e.ranks)
+	}
+	return "samebit " + command
+}
 
 // progress shows the progress of work on standard error.
 func (e *env) progress(name string) *ui.Progress { return ui.NewProgress(e.stderr, name) }
@@ -80,26 +93,33 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return statusUsage
 	}
 	c := at.Selected().Target.Addr().Interface().(command)
-	err = c.Run(&env{stderr})
+	e := &env{stderr: stderr}
+	err = c.Run(e)
+	if e.leave != nil {
+		defer e.leave(err)
+	}
+	name := e.name(at.Selected().Name)
 	var failed failedError
 	status := statusOK
 	switch {
 	case errors.As(err, &failed):
 		status = statusFailed
 	case err != nil:
-		fmt.Fprintf(stderr, "samebit %s: %v\n", at.Selected().Name, err)
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
 		return statusUsage
 	}
-	if p.JSON {
+	switch {
+	case e.rank > 0: // the first prints for all
+	case p.JSON:
 		if e := printRecord(stdout, at.Selected().Name, c, err); e != nil {
-			fmt.Fprintf(stderr, "samebit %s: %v\n", at.Selected().Name, e)
+			fmt.Fprintf(stderr, "%s: %v\n", name, e)
 			return statusUsage
 		}
-	} else {
+	default:
 		c.Show(ui.New(stdout))
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "samebit %s: %v\n", at.Selected().Name, err)
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
 	}
 	return status
 }
