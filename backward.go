@@ -73,6 +73,7 @@ func (l *Layer) backwardChunk(f work, dy, dx []BF16, g *Gradients) error {
 	m.run(func() error { return l.stages.RowsBackward(w.rows) })
 	m.run(func() error { return l.stages.InputGradient(w.input) })
 	if g != nil {
+		m.run(g.begin)
 		m.run(func() error { return g.fold.Add(w.fold) })
 	}
 	get(m, dx, w.input.DX)

@@ -25,6 +25,7 @@ type layer struct {
 	bf16Logits int32
 	tiling     *Tiling // in place of tilingFor's choice; nil for that
 	tokens     pointer // of the token count on the GPU, in place of the stages' own; 0 for none
+	holds      int     // bytes of calls that a fold holds, in place of mostHeld; 0 for that
 
 	partial, counts, x, h, sharedH scratch
 }
@@ -111,9 +112,8 @@ func (s *launches) aligned(of *scratch, from pointer, rows, columns int, kernel 
 
 var errBackward = fmt.Errorf("cuda: the backward is not built yet: %w", errors.ErrUnsupported)
 
-func (*layer) PlanBackward(backend.PlanBackward) error          { return errBackward }
-func (*layer) ExpertsBackward(backend.ExpertsBackward) error    { return errBackward }
-func (*layer) RouteBackward(backend.RouteBackward) error        { return errBackward }
-func (*layer) RowsBackward(backend.RowsBackward) error          { return errBackward }
-func (*layer) InputGradient(backend.InputGradient) error        { return errBackward }
-func (*layer) NewFold(*backend.Gradients) (backend.Fold, error) { return nil, errBackward }
+func (*layer) PlanBackward(backend.PlanBackward) error       { return errBackward }
+func (*layer) ExpertsBackward(backend.ExpertsBackward) error { return errBackward }
+func (*layer) RouteBackward(backend.RouteBackward) error     { return errBackward }
+func (*layer) RowsBackward(backend.RowsBackward) error       { return errBackward }
+func (*layer) InputGradient(backend.InputGradient) error     { return errBackward }

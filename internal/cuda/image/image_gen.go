@@ -11,6 +11,14 @@ const (
 	ExpertsDownFwd2x128Bf16
 	ExpertsGateUpFwd1x64Bf16
 	ExpertsGateUpFwd2x128Bf16
+	FoldExpertsBf16
+	FoldExpertsF32
+	FoldKeepBf16
+	FoldLayI32
+	FoldPlaceI32
+	FoldRoundBf16
+	FoldRouterDenseF32
+	FoldRouterF32
 	LayerPadBf16
 	NumbersSiluF32
 	NumbersTc16Bf16
@@ -35,6 +43,14 @@ var Kernels = [...]string{
 	ExpertsDownFwd2x128Bf16:   "experts_down_fwd_2x128_bf16",
 	ExpertsGateUpFwd1x64Bf16:  "experts_gate_up_fwd_1x64_bf16",
 	ExpertsGateUpFwd2x128Bf16: "experts_gate_up_fwd_2x128_bf16",
+	FoldExpertsBf16:           "fold_experts_bf16",
+	FoldExpertsF32:            "fold_experts_f32",
+	FoldKeepBf16:              "fold_keep_bf16",
+	FoldLayI32:                "fold_lay_i32",
+	FoldPlaceI32:              "fold_place_i32",
+	FoldRoundBf16:             "fold_round_bf16",
+	FoldRouterDenseF32:        "fold_router_dense_f32",
+	FoldRouterF32:             "fold_router_f32",
 	LayerPadBf16:              "layer_pad_bf16",
 	NumbersSiluF32:            "numbers_silu_f32",
 	NumbersTc16Bf16:           "numbers_tc16_bf16",
