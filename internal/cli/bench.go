@@ -150,7 +150,9 @@ func (c *benchCommand) measure(e *env) error {
 	to := bench.NewWriter(&lines)
 	c.Result.Devices = map[string]string{}
 	for _, backend := range c.Backend {
-		subject, err := open(samebit.Options{Backend: backend, Workers: c.Workers})
+		progress := e.progress("loading weights")
+		subject, err := open(samebit.Options{Backend: backend, Workers: c.Workers, Progress: progress.Set})
+		progress.Close()
 		if err != nil {
 			return err
 		}

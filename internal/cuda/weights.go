@@ -39,10 +39,11 @@ type upload struct {
 	half   int
 	used   int
 	to     pointer
+	copied func([]contract.BF16)
 }
 
-func (b *Backend) newUpload() (*upload, error) {
-	u := &upload{Backend: b}
+func (b *Backend) newUpload(copied func([]contract.BF16)) (*upload, error) {
+	u := &upload{Backend: b, copied: copied}
 	var err error
 	if u.pinned, err = b.gpu.Pinned(2 * stagingPart); err != nil {
 		return nil, err
@@ -70,6 +71,9 @@ func (u *upload) close() error {
 
 // add appends a matrix of columns to what goes to the pointer, each row padded to a pitch, then rows of zeros.
 func (u *upload) add(m []contract.BF16, columns, pitch, zeros int) error {
+	if u.copied != nil {
+		defer u.copied(m)
+	}
 	if columns == pitch {
 		if err := u.bytes(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(m))), 2*len(m))); err != nil {
 			return err
@@ -127,8 +131,8 @@ func (u *upload) begin(to *pointer, elements int) error {
 }
 
 // upload sends the weights to w, whose memory it allocates the first time.
-func (b *Backend) upload(w *weights, s contract.Shape, from *contract.Weights) error {
-	u, err := b.newUpload()
+func (b *Backend) upload(w *weights, s contract.Shape, from *contract.Weights, copied func([]contract.BF16)) error {
+	u, err := b.newUpload(copied)
 	if err != nil {
 		return err
 	}
