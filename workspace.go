@@ -15,6 +15,7 @@ import (
 // workspaces of one layer are independent of each other.
 type Workspace struct {
 	layer  *Layer
+	device backend.Device
 	queue  backend.Queue
 	arena  *arena
 	work   work
@@ -54,7 +55,7 @@ func (l *Layer) NewWorkspace(tokens int) (*Workspace, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Workspace{layer: l, queue: queue, arena: &arena{machine: queue}, tokens: tokens}
+	w := &Workspace{layer: l, device: device, queue: queue, arena: &arena{machine: queue}, tokens: tokens}
 	w.work = l.newWork(w.arena, tokens, false)
 	if err := w.warmUp(); err != nil {
 		return nil, errors.Join(err, w.Close())
@@ -79,6 +80,9 @@ func (w *Workspace) warmUp() error {
 
 // Queue is the workspace's queue of work, whose memory, graphs and times serve callers that have none of their own.
 func (w *Workspace) Queue() backend.Queue { return w.queue }
+
+// Held is how many bytes of the GPU's memory the layer has, and how many the workspace.
+func (w *Workspace) Held() (layer, workspace int64) { return w.device.Held(), w.queue.Held() }
 
 // Forward asks for the forward of so many tokens in stream, a CUstream, and returns at once. Its bits are Layer.Forward's.
 // A token with a logit that is not finite gets a y of NaN and ids of -1 (R13): Tensors.Status tells, as the call cannot.

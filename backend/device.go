@@ -10,6 +10,8 @@ type Device interface {
 	Layer
 	// Queue makes a queue of work on the layer's weights.
 	Queue() (Queue, error)
+	// Held is how many bytes of the device's memory the layer has, its weights first of all.
+	Held() int64
 }
 
 // Queue is one sequence of work on a device: stages over the layer's weights, and memory that no other queue uses, so that
@@ -23,6 +25,8 @@ type Queue interface {
 	// Count has stages read their number of tokens from n [1] I32 as they run, at most the one they are asked for; nil to
 	// take that.
 	Count(n Buffer)
+	// Held is how many bytes of the device's memory the queue has.
+	Held() int64
 	// At makes a buffer of n elements of the caller's memory on the device; Address is where a buffer lies.
 	At(d Dtype, address uintptr, n int) Buffer
 	Address(Buffer) uintptr

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -29,6 +30,7 @@ type Subject struct {
 	gradsOf       Pass
 	tokens        int // that x and dy have
 	x, dy         []samebit.BF16
+	device        *onDevice // of the case at hand; nil where it runs in the host's memory
 }
 
 // New makes a subject of weights in memory, which stay in use until Close.
@@ -66,6 +68,9 @@ func load(o samebit.Options, given int64, layer func() (string, *samebit.Layer, 
 		given: given, loaded: max(0, resident()-before)}, nil
 }
 
+// Backend is the backend's name.
+func (s *Subject) Backend() string { return s.backend }
+
 // Device says for people what runs the work.
 func (s *Subject) Device() string { return s.layer.Device() }
 
@@ -82,7 +87,7 @@ func (s *Subject) Close() error {
 	if s.grads != nil {
 		s.grads.Close()
 	}
-	return s.layer.Close()
+	return errors.Join(s.leaveDevice(), s.layer.Close())
 }
 
 // Case is the case of that pass and so many tokens.
@@ -110,6 +115,19 @@ func (s *Subject) Runner(p Pass, tokens int) (func() (Run, error), error) {
 		}
 		s.gradsOf = p
 	}
+	if err := s.leaveDevice(); err != nil {
+		return nil, err
+	}
+	if p == Forward {
+		var err error
+		s.device, err = newOnDevice(s.layer, s.x, tokens)
+		if err == nil {
+			return s.device.run, nil
+		}
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return nil, err
+		}
+	}
 	at := 0
 	return func() (Run, error) {
 		from, to := at*tokens*h, (at+1)*tokens*h
@@ -118,10 +136,20 @@ func (s *Subject) Runner(p Pass, tokens int) (func() (Run, error), error) {
 	}, nil
 }
 
+// leaveDevice ends the case that ran there.
+func (s *Subject) leaveDevice() error {
+	d := s.device
+	s.device = nil
+	if d == nil {
+		return nil
+	}
+	return d.close()
+}
+
 // Run is one run.
 type Run struct {
 	Time    time.Duration
-	Experts int // with a token
+	Experts float64 // with a token
 }
 
 func (s *Subject) run(p Pass, x, dy []samebit.BF16) (Run, error) {
@@ -139,7 +167,7 @@ func (s *Subject) run(p Pass, x, dy []samebit.BF16) (Run, error) {
 		return Run{}, err
 	}
 	load := out.Load()
-	return Run{spent, len(load.Tokens) - load.Dead}, nil
+	return Run{spent, float64(len(load.Tokens) - load.Dead)}, nil
 }
 
 func (s *Subject) backward(tape *samebit.Tape, dy []samebit.BF16) error {
