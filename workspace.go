@@ -20,6 +20,9 @@ type Workspace struct {
 	arena  *arena
 	work   work
 	tokens int
+
+	back *backwardWork // of a training workspace
+	tape *work         // what its last forward left for the backward
 }
 
 // Tensors are addresses on the GPU, at multiples of 16 bytes.
@@ -40,7 +43,15 @@ type Tensors struct {
 
 // NewWorkspace reserves memory for forwards of up to so many tokens at a time; a Forward of more runs in parts, with the
 // same bits. A backend whose memory is the host's has no use for it, and refuses with errors.ErrUnsupported.
-func (l *Layer) NewWorkspace(tokens int) (*Workspace, error) {
+func (l *Layer) NewWorkspace(tokens int) (*Workspace, error) { return l.newWorkspace(tokens, false) }
+
+// NewTrainingWorkspace is NewWorkspace with what a Backward needs, too: the last forward's g and u in FP32, and the rows'
+// gradients. Its forwards take no more tokens than it was made for.
+func (l *Layer) NewTrainingWorkspace(tokens int) (*Workspace, error) {
+	return l.newWorkspace(tokens, true)
+}
+
+func (l *Layer) newWorkspace(tokens int, train bool) (*Workspace, error) {
 	if l.unusable != nil {
 		return nil, l.unusable
 	}
@@ -56,7 +67,11 @@ func (l *Layer) NewWorkspace(tokens int) (*Workspace, error) {
 		return nil, err
 	}
 	w := &Workspace{layer: l, device: device, queue: queue, arena: &arena{machine: queue}, tokens: tokens}
-	w.work = l.newWork(w.arena, tokens, false)
+	w.work = l.newWork(w.arena, tokens, train)
+	if train {
+		back := l.newBackwardWork(w.arena, w.work)
+		w.back = &back
+	}
 	if err := w.warmUp(); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
@@ -73,6 +88,12 @@ func (w *Workspace) warmUp() error {
 	work.between(m.alloc(backend.BF16, size), m.alloc(backend.BF16, size))
 	w.queue.Count(none)
 	work.forward(m, w.queue)
+	if w.back != nil {
+		back := *w.back
+		back.between(work.route.X, work.combine.Y)
+		back.after(&work)
+		back.backward(m, w.queue, nil)
+	}
 	w.queue.Count(nil)
 	get(m, make([]int32, 1), none)
 	return m.close()
@@ -104,6 +125,7 @@ func (w *Workspace) Enqueue(t Tensors, tokens int) error {
 		count = w.queue.At(backend.I32, t.Count, 1)
 	}
 	w.queue.Count(count)
+	w.tape = nil
 	for from := 0; from < tokens; from += w.tokens {
 		if err := w.part(t, from, min(w.tokens, tokens-from)); err != nil {
 			return err
@@ -116,8 +138,8 @@ func (w *Workspace) check(t Tensors, tokens int) error {
 	switch {
 	case tokens < 0:
 		return fmt.Errorf("workspace: found %d tokens: need at least 0", tokens)
-	case t.Count != 0 && tokens > w.tokens:
-		return fmt.Errorf("workspace: %d tokens, counted on the GPU: need at most the workspace's %d", tokens, w.tokens)
+	case tokens > w.tokens && (t.Count != 0 || w.back != nil):
+		return fmt.Errorf("workspace: found %d tokens to train on, or counted on the GPU: need at most the workspace's %d", tokens, w.tokens)
 	case tokens > 0 && (t.X == 0 || t.Y == 0):
 		return errors.New("workspace: found no address of x or of y: need both")
 	}
@@ -157,6 +179,7 @@ func (w *Workspace) part(t Tensors, from, n int) error {
 	}
 	m := &arena{machine: w.queue}
 	work.forward(m, w.queue)
+	w.tape = &work
 	return m.err
 }
 
