@@ -68,11 +68,8 @@ func (s *Subject) Measure(p Pass, tokens int, b Budget, tick func(done, total in
 	perRun := float64(allocated()-before) / n
 	result := &Result{Case: s.Case(p, tokens), Work: workOf(s.layer.Shape(), p, tokens, experts/n), Runs: len(runs)}
 	result.Median, result.Min, result.Max = spread(runs)
-	result.Memory = Memory{Peak: peak(), Given: s.given, Loaded: s.loaded, Gradients: s.held(p), Allocated: int64(perRun)}
-	result.Memory.Workspace = result.Memory.rest()
-	if s.device != nil {
-		result.Memory = s.device.memory()
-	}
+	result.Memory = s.memory(p)
+	result.Memory.Allocated = int64(perRun)
 	return result, nil
 }
 

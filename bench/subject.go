@@ -74,12 +74,17 @@ func (s *Subject) Backend() string { return s.backend }
 // Device says for people what runs the work.
 func (s *Subject) Device() string { return s.layer.Device() }
 
-// held is the memory of a pass's gradients.
-func (s *Subject) held(p Pass) int64 {
-	if p == Forward {
-		return 0
+// memory is what the case at hand took.
+func (s *Subject) memory(p Pass) Memory {
+	if s.device != nil {
+		return s.device.memory()
 	}
-	return s.grads.bytes
+	m := Memory{Peak: peak(), Given: s.given, Loaded: s.loaded}
+	if p != Forward {
+		m.Gradients = s.grads.bytes
+	}
+	m.Workspace = m.rest()
+	return m
 }
 
 // Close gives back what the subject holds.
@@ -107,26 +112,23 @@ func (s *Subject) Runner(p Pass, tokens int) (func() (Run, error), error) {
 	if n := pool(tokens); s.tokens < n {
 		s.tokens, s.x, s.dy = n, testgen.Tokens(n, h, Seed), testgen.Upstream(n, h, Seed)
 	}
+	if err := s.leaveDevice(); err != nil {
+		return nil, err
+	}
+	d, err := newOnDevice(s.layer, p, s.x, s.dy, tokens)
+	if err == nil {
+		s.device = d
+		return d.run, nil
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return nil, err
+	}
 	if p != Forward && s.gradsOf != p {
-		var err error
 		s.grads = nil // so that one of the two is in memory at a time
 		if s.grads, err = newGradients(s.layer, p); err != nil {
 			return nil, err
 		}
 		s.gradsOf = p
-	}
-	if err := s.leaveDevice(); err != nil {
-		return nil, err
-	}
-	if p == Forward {
-		var err error
-		s.device, err = newOnDevice(s.layer, s.x, tokens)
-		if err == nil {
-			return s.device.run, nil
-		}
-		if !errors.Is(err, errors.ErrUnsupported) {
-			return nil, err
-		}
 	}
 	at := 0
 	return func() (Run, error) {

@@ -60,7 +60,7 @@ func (*benchCommand) Help() string {
     forward+backward        a step of one micro-batch: Forward, Backward, Flush, all gradients cast to BF16
     forward+backward-fp32   a micro-batch among several: Forward, Backward, Flush, added to FP32 accumulators
 
-On a GPU a forward is timed there, in a CUDA graph of several forwards of different tokens that lie in its memory already; peak and workspace are of its memory, too.
+On a GPU a pass is timed there, in a CUDA graph of several runs over different tokens that lie in its memory already; peak and workspace are of its memory, too.
 
 GB/s is the weights that the tokens need - the router, the shared expert, the experts that they go to - read once a forward and once a backward; gradients and activations are not counted. Beside it stands its part of the bandwidth at which this machine reads memory, measured with as many workers.
 
