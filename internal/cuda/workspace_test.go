@@ -140,6 +140,48 @@ func (d *deviceTensors) graph(ws *samebit.Workspace, want *samebit.Output) {
 	}
 }
 
+// A graph goes on with weights that were changed in place and refreshed.
+func TestGraphAfterRefresh(t *testing.T) {
+	s, err := testgen.Shape("tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := testgen.Weights(s, 1)
+	l := openLayer(t, s, &w, samebit.Options{})
+	const n = 100
+	x := testgen.Tokens(n, s.Hidden, 2)
+	ws, err := l.NewWorkspace(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.Close()
+	d := newDeviceTensors(t, ws.Queue(), s, x)
+	g, err := ws.Queue().Capture(func() error { return ws.Enqueue(d.Tensors, n) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	other := testgen.Weights(s, 2)
+	for e, x := range other.Experts {
+		copy(w.Experts[e].Gate, x.Gate)
+		copy(w.Experts[e].Down, x.Down)
+	}
+	copy(w.Router, other.Router)
+	if err := errors.Join(l.Refresh(), g.Replay()); err != nil {
+		t.Fatal(err)
+	}
+	cpu, err := samebit.New(s, &w, samebit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cpu.Close()
+	want, err := cpu.Forward(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.check("after a refresh", want, n)
+}
+
 // A training workspace gives the CPU's dx and gradients, of two micro-batches, in both types.
 func TestTrainingWorkspace(t *testing.T) {
 	s, err := testgen.Shape("mid")
