@@ -87,9 +87,9 @@ func medianOf(b *testing.B, gpu *Backend, do func() error) float64 {
 		if err != nil {
 			b.Fatal(err)
 		}
-		times = append(times, ms)
+		times = append(times, float64(ms))
 	}
 	times = times[2:]
 	slices.Sort(times)
-	return times[len(times)/2] * 1e6
+	return times[len(times)/2]
 }

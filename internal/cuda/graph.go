@@ -7,12 +7,14 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/internal/cuda/driver"
 )
 
-// Graph is a sequence of stages that runs as one.
-type Graph struct {
+// graph implements backend.Graph.
+type graph struct {
 	b    *Backend
 	exec driver.Exec
 }
@@ -20,7 +22,7 @@ type Graph struct {
 // Capture makes a graph of the stages that do asks for, without running them. They must have run once before, so that
 // nothing has to be allocated on the way; their buffers must live as long as the graph. A stream of gradients lies in one graph
 // from its first Add to its Flush, or outside of it: what an Add leaves for Flush is known to the host alone.
-func (b *Backend) Capture(do func() error) (*Graph, error) {
+func (b *Backend) Capture(do func() error) (backend.Graph, error) {
 	if err := b.betweenStreams("begins"); err != nil {
 		return nil, err
 	}
@@ -28,7 +30,7 @@ func (b *Backend) Capture(do func() error) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Graph{b, exec}
+	g := &graph{b, exec}
 	if err := b.betweenStreams("ends"); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
@@ -40,20 +42,20 @@ func (b *Backend) betweenStreams(what string) error {
 	defer b.stages.Unlock()
 	for f := range b.folds {
 		if !f.between() {
-			return fmt.Errorf("cuda: a graph %s amid a stream of gradients: need Flush before its %s", what, map[string]string{"begins": "beginning", "ends": "end"}[what])
+			return fmt.Errorf("cuda: a graph %s amid a stream of gradients: need the whole stream in it, up to Flush, or none of it", what)
 		}
 	}
 	return nil
 }
 
 // Replay runs the graph after all work asked for before; it does not wait.
-func (g *Graph) Replay() error { return g.b.gpu.Replay(g.exec, g.b.stream) }
+func (g *graph) Replay() error { return g.b.gpu.Replay(g.exec, g.b.stream) }
 
 // Close gives the graph back.
-func (g *Graph) Close() error { return g.b.gpu.FreeExec(g.exec) }
+func (g *graph) Close() error { return g.b.gpu.FreeExec(g.exec) }
 
-// Time gives the milliseconds that the GPU takes for what do asks for.
-func (b *Backend) Time(do func() error) (float64, error) {
+// Time is how long the GPU takes for what do asks for.
+func (b *Backend) Time(do func() error) (time.Duration, error) {
 	var events [2]driver.Event
 	for i := range events {
 		e, err := b.gpu.NewEvent()
@@ -66,5 +68,6 @@ func (b *Backend) Time(do func() error) (float64, error) {
 	if err := errors.Join(b.gpu.Record(events[0], b.stream), do(), b.gpu.Record(events[1], b.stream)); err != nil {
 		return 0, err
 	}
-	return b.gpu.Elapsed(events[0], events[1])
+	ms, err := b.gpu.Elapsed(events[0], events[1])
+	return time.Duration(ms * float64(time.Millisecond)), err
 }
