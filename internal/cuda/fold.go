@@ -9,13 +9,14 @@ import (
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/cuda/driver"
 	"github.com/samebit/samebit/internal/cuda/image"
 )
 
-// fold is R10's sums and R11. The router's sums are taken in each Add. The experts' rows are not: the fold keeps the buffers of a call,
-// and Flush folds all calls in one pass over the gradients. Where the calls come to more than mostHeld, their whole segments are folded
-// ahead of that, into the FP32 gradients or, for BF16, into FP32 sums of the fold's own; the rows left over, fewer than a segment to
-// an expert, wait in a store.
+// fold is R10's sums and R11. The router's sums are taken in each Add. The experts' rows are not: the fold holds the buffers of a call,
+// and Flush folds all calls in one pass over the gradients. It copies what is not the backend's own, and what a later backward is
+// about to write (spare). Where the calls come to more than mostHeld, their whole segments are folded ahead of Flush, into the FP32
+// gradients or, for BF16, into FP32 sums of the fold's own; the rows left over, fewer than a segment to an expert, wait in a store.
 type fold struct {
 	l    *layer
 	bf16 bool
@@ -39,12 +40,12 @@ type fold struct {
 // mostHeld is how many bytes of calls wait for Flush: 49,000 tokens of the first model.
 const mostHeld = 2 << 30
 
-// heldCall is a call whose buffers the fold keeps.
+// heldCall is a call whose rows wait.
 type heldCall struct {
 	foldCall
 	tokens int
-	kept   []pointer // the caller's
-	padded []pointer // the fold's
+	kept   map[pointer]int // the caller's buffers that they lie in, and their bytes
+	copies []pointer       // the fold's own
 }
 
 // NewFold starts a stream.
@@ -108,7 +109,7 @@ func (f *fold) own(p *pointer, bytes int) (err error) {
 	return err
 }
 
-// Add takes the router's sums and keeps the rows.
+// Add takes the router's sums and holds the rows.
 func (f *fold) Add(a backend.FoldArgs) error {
 	l := f.l
 	if a.Rows.Tokens == 0 {
@@ -117,39 +118,33 @@ func (f *fold) Add(a backend.FoldArgs) error {
 	l.stages.Lock()
 	defer l.stages.Unlock()
 	s := &launches{layer: l}
-	c := heldCall{tokens: a.Rows.Tokens}
-	var bytes int
-	mine := true // all buffers can be kept
-	keep := func(b backend.Buffer, d backend.Dtype) pointer {
-		if b == nil {
+	c := heldCall{tokens: a.Rows.Tokens, kept: map[pointer]int{}}
+	bytes := 0
+	hold := func(b backend.Buffer, d backend.Dtype) pointer {
+		p, v := at(b, d), b.(*buffer)
+		bytes += v.bytes()
+		if _, is := c.kept[p]; is || l.keep(v) {
+			c.kept[p] = v.bytes()
+			return p
+		}
+		return c.copy(s, p, v.bytes())
+	}
+	rows := func(b backend.Buffer, rows, columns int) pointer {
+		if b == nil || b.Len() == 0 {
 			return 0
 		}
-		bytes += b.(*buffer).bytes()
-		if l.keep(b.(*buffer)) {
-			c.kept = append(c.kept, at(b, d))
-		} else {
-			mine = mine && b.Len() == 0
+		if from := bf16(b); columns%8 != 0 || from%16 != 0 { // not as they can be gathered
+			bytes += 2 * rows * pad(columns)
+			return c.padded(s, from, rows, columns)
 		}
-		return at(b, d)
+		return hold(b, backend.BF16)
 	}
-	rows := func(b backend.Buffer, rows, columns int) pointer { // as they can be gathered
-		from := keep(b, backend.BF16)
-		if from == 0 || columns%8 == 0 && from%16 == 0 {
-			return from
-		}
-		to, p := s.padded(from, rows, columns)
-		c.padded = append(c.padded, p)
-		return to
-	}
-	slots := a.Rows.Tokens * l.TopK
-	c.foldCall = foldCall{offsets: keep(a.Rows.Offsets, backend.I32), token: keep(a.Rows.Token, backend.I32),
-		x: rows(a.X, a.Rows.Tokens, l.Hidden), dy: rows(a.DY, a.Rows.Tokens, l.Hidden),
-		dgate: rows(a.RoutedGrad.DGate, slots, l.Width), dup: rows(a.RoutedGrad.DUp, slots, l.Width), hw: rows(a.RoutedGrad.HW, slots, l.Width)}
-	if l.SharedWidth > 0 {
-		c.sharedDGate = rows(a.SharedGrad.DGate, a.Rows.Tokens, l.SharedWidth)
-		c.sharedDUp = rows(a.SharedGrad.DUp, a.Rows.Tokens, l.SharedWidth)
-		c.sharedHW = rows(a.SharedGrad.HW, a.Rows.Tokens, l.SharedWidth)
-	}
+	tokens, slots := a.Rows.Tokens, a.Rows.Tokens*l.TopK
+	c.foldCall = foldCall{offsets: hold(a.Rows.Offsets, backend.I32), token: hold(a.Rows.Token, backend.I32),
+		x: rows(a.X, tokens, l.Hidden), dy: rows(a.DY, tokens, l.Hidden),
+		dgate: rows(a.RoutedGrad.DGate, slots, l.Width), dup: rows(a.RoutedGrad.DUp, slots, l.Width), hw: rows(a.RoutedGrad.HW, slots, l.Width),
+		sharedDGate: rows(a.SharedGrad.DGate, tokens, l.SharedWidth), sharedDUp: rows(a.SharedGrad.DUp, tokens, l.SharedWidth),
+		sharedHW: rows(a.SharedGrad.HW, tokens, l.SharedWidth)}
 	f.addRouter(s, a, c.x)
 	most := mostHeld
 	if l.holds > 0 {
@@ -159,24 +154,63 @@ func (f *fold) Add(a backend.FoldArgs) error {
 		f.settle(s)
 	}
 	f.held, f.bytes = append(f.held, c), f.bytes+bytes
-	if !mine {
-		f.settle(s)
-	}
 	return s.err
 }
 
-// padded copies rows to a pitch of whole chunks; the memory is the caller's to give back.
-func (s *launches) padded(from pointer, rows, columns int) (to, owned pointer) {
-	if s.err != nil {
-		return 0, 0
+// own gives the call memory.
+func (c *heldCall) own(s *launches, bytes int) (p pointer) {
+	if s.err == nil {
+		p, _, s.err = s.take(bytes)
+		c.copies = append(c.copies, p)
 	}
+	return p
+}
+
+// copy copies memory that will be another's before Flush.
+func (c *heldCall) copy(s *launches, from pointer, bytes int) pointer {
+	to := c.own(s, bytes)
+	if s.err == nil {
+		s.err = s.gpu.Copy(to, from, bytes, s.stream)
+	}
+	return to
+}
+
+// padded copies rows to a pitch of whole chunks.
+func (c *heldCall) padded(s *launches, from pointer, rows, columns int) pointer {
 	pitch := pad(columns)
-	if to, _, s.err = s.take(2 * rows * pitch); s.err != nil {
-		return 0, 0
-	}
+	to := c.own(s, 2*rows*pitch)
 	run(s, image.LayerPadBf16, [3]int{ceil(rows*pitch, 2048)}, 256, 0,
 		&padParams{from: from, to: to, rows: int64(rows), columns: int32(columns), pitch: int32(pitch)})
-	return to, to
+	return to
+}
+
+// spare has the folds copy what they hold of these buffers, which are about to be written. The caller has the stages' lock.
+func (l *layer) spare(buffers ...backend.Buffer) error {
+	s := &launches{layer: l}
+	for _, b := range buffers {
+		if b == nil {
+			continue
+		}
+		p := b.(*buffer).at
+		for f := range l.folds {
+			for i := range f.held {
+				c := &f.held[i]
+				bytes, is := c.kept[p]
+				if !is {
+					continue
+				}
+				to := c.copy(s, p, bytes)
+				for _, place := range c.places() {
+					if *place == p {
+						*place = to
+					}
+				}
+				delete(c.kept, p)
+				l.letGo(p)
+			}
+		}
+	}
+	return s.err
 }
 
 // addRouter is R10's sums.
@@ -261,9 +295,11 @@ func (f *fold) Flush() error {
 func (f *fold) fold(s *launches, kernel int, out, sums pointer, whole bool) {
 	l := f.l
 	index := f.index(s, whole, kernel == image.FoldExpertsBf16)
+	routed, shared := s.everywhere(pad(l.Width)), s.everywhere(pad(max(1, l.SharedWidth)))
 	p := foldParams{out: out, sums: sums, count: index.count, start: index.start, order: index.order, state: index.state, rows: index.rows,
 		places: index.places, whole: index.whole, experts: int32(l.Experts), hidden: int32(l.Hidden), width: int32(l.Width),
-		sharedWidth: int32(l.SharedWidth), hiddenPitch: index.hidden, widthPitch: index.width, sharedPitch: index.sharedWidth}
+		sharedWidth: int32(l.SharedWidth), hiddenPitch: index.hidden, widthPitch: index.width, sharedPitch: index.sharedWidth,
+		routed: routed, shared: shared, direct: 1, experiment: FoldExperiment}
 	run(s, kernel, [3]int{l.gpu.Processors}, foldThreads, foldShared(kernel), &p)
 	if whole {
 		run(s, image.FoldKeepBf16, [3]int{l.Experts + 1, contract.FoldSegment - 1}, 128, 0, index)
@@ -320,6 +356,23 @@ func (f *fold) index(s *launches, whole, every bool) *foldIndexParams {
 	return p
 }
 
+var FoldExperiment int32
+
+// everywhere describes all memory from 2^30 on as rows of a width, from any address on.
+func (s *launches) everywhere(width int) driver.TensorMap {
+	if s.err != nil {
+		return driver.TensorMap{}
+	}
+	const step = 1 << 30
+	m, err := s.gpu.NewTensorMap(driver.Tensor{At: step, Sizes: sizes(step/2+64, contract.FoldSegment, 1<<20), Strides: sizes(2*width, step),
+		Box: []uint32{64, contract.FoldSegment, 1}})
+	if err != nil {
+		println("TENSORMAP", err.Error())
+		FoldExperiment |= 8
+	}
+	return m
+}
+
 // foldShared is the shared memory of the products.
 func foldShared(kernel int) int {
 	if kernel == image.FoldExpertsBf16 {
@@ -331,10 +384,10 @@ func foldShared(kernel int) int {
 // release lets go of the calls: whoever has their memory next comes later in the stream.
 func (f *fold) release() {
 	for _, c := range f.held {
-		for _, p := range c.kept {
+		for p := range c.kept {
 			f.l.letGo(p)
 		}
-		for _, p := range c.padded {
+		for _, p := range c.copies {
 			f.l.give(p, f.l.all[p])
 		}
 	}

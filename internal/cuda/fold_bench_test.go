@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/internal/testgen"
 )
 
 // BenchmarkFold times the weights' gradients of one call, Add and Flush in a CUDA graph: the median of 15 replays. Beside it, the
@@ -19,8 +20,11 @@ import (
 //	go test ./internal/cuda -run '^$' -bench Fold -benchtime 1x
 func BenchmarkFold(b *testing.B) {
 	gpu := openGPU(b)
-	s, w := full()
-	loaded, err := gpu.Load(backend.Spec{Shape: s, Weights: &w})
+	s, err := testgen.Shape("qwen3-next")
+	if err != nil {
+		b.Fatal(err)
+	}
+	loaded, err := gpu.Load(backend.Spec{Shape: s, Weights: s.NewWeights()}) // not read
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -41,6 +45,11 @@ func BenchmarkFold(b *testing.B) {
 				defer free()
 				for range b.N {
 					b.ReportMetric(replayed(b, gpu, func() error { return errors.Join(f.Add(a), f.Flush()) }), "ns/op")
+					for _, x := range []int32{1, 3, 5, 6, 7, 8} {
+						FoldExperiment = x
+						b.ReportMetric(replayed(b, gpu, func() error { return errors.Join(f.Add(a), f.Flush()) }), fmt.Sprintf("x%d-ns", x))
+					}
+					FoldExperiment = 0
 					b.ReportMetric(replayed(b, gpu, func() error {
 						k := &launches{layer: l}
 						f.addRouter(k, a, bf16(a.X))

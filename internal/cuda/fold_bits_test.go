@@ -13,6 +13,7 @@ import (
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/testgen"
 )
 
 // Shapes of every kind: some larger than a piece of a gradient, some with no multiple of eight in them.
@@ -168,6 +169,55 @@ func TestFoldGraph(t *testing.T) {
 	})
 }
 
+// One set of buffers for every micro-batch, as a training workspace has: the backend's own are spared before they are written again,
+// and the caller's may be written at once.
+func TestFoldReuse(t *testing.T) {
+	b := openGPU(t)
+	for _, s := range []contract.Shape{tinyShape, foldShapes[4]} {
+		p := newPair(t, b, s, loud(s, 5), false)
+		const n, parts = 40, 6
+		v := newStream(s, n*parts, 9, nil)
+		eachDtype(t, p, func(f *folding) {
+			a, free := v.part(0, n).args(t, b, p.have)
+			defer free()
+			a.X, a.DY = a.X.Slice(0, a.X.Len()), a.DY.Slice(0, a.DY.Len()) // as the caller's
+			own := func(a backend.FoldArgs) []backend.Buffer {
+				r, g, h := a.Rows, a.RoutedGrad, a.SharedGrad
+				return []backend.Buffer{r.Offsets, r.Token, r.Slot, r.Row, g.DGate, g.DUp, g.HW, h.DGate, h.DUp, h.HW}
+			}
+			for i := range parts {
+				next, freeNext := v.part(i*n, (i+1)*n).args(t, b, p.have)
+				b.stages.Lock()
+				err := p.have.spare(own(a)...)
+				b.stages.Unlock()
+				if err != nil {
+					t.Fatal(err)
+				}
+				to := append(own(a), a.X, a.DY, a.IDs, a.DLogits, a.DZ)
+				for j, from := range append(own(next), next.X, next.DY, next.IDs, next.DLogits, next.DZ) {
+					data := make([]byte, from.Len()*from.Dtype().Size())
+					if err := b.Read(data, from); err != nil {
+						t.Fatal(err)
+					}
+					if err := b.Write(to[j], data); err != nil {
+						t.Fatal(err)
+					}
+				}
+				freeNext()
+				if err := f.gpuFold.Add(a); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, freeWant := v.args(t, p.cpu, p.want)
+			defer freeWant()
+			if err := f.cpuFold.Add(want); err != nil {
+				t.Fatal(err)
+			}
+			f.check(fmt.Sprintf("%d parts in the same buffers, %v", parts, f.dtype))
+		})
+	}
+}
+
 // The full shape, of which an FP32 gradient of gate and up alone is 2^32 bytes: every element against the CPU; and one stream of 4096
 // tokens cut anyhow, held or not.
 func TestFoldFull(t *testing.T) {
@@ -180,9 +230,12 @@ func TestFoldFull(t *testing.T) {
 		t.Logf("%s: %.1f s", what, time.Since(begin).Seconds())
 		begin = time.Now()
 	}
-	s, w := full()
-	p := newPair(t, b, s, &w, false)
-	lap("weights")
+	s, err := testgen.Shape("qwen3-next")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPair(t, b, s, s.NewWeights(), false) // which are not read
+	lap("layers")
 	const n = 4096
 	v := newStream(s, n, 2, nil)
 	lap("tokens")

@@ -117,6 +117,9 @@ func TestFoldKeeps(t *testing.T) {
 			t.Fatal(err)
 		}
 		free()
+		if s.Hidden%8 != 0 {
+			held = held[4:] // rows that cannot be gathered were copied
+		}
 		used := func() []pointer {
 			again, free := fakeArgs(t, b, s, 9)
 			defer free()

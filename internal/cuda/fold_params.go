@@ -4,6 +4,8 @@
 
 package cuda
 
+import "github.com/samebit/samebit/internal/cuda/driver"
+
 // The fold's parameters: the twins of fold.cuh, field by field.
 
 const (
@@ -21,6 +23,10 @@ type foldCall struct {
 	offsets, token, x, dy, dgate, dup, hw, sharedDGate, sharedDUp, sharedHW pointer
 }
 
+func (c *foldCall) places() [10]*pointer {
+	return [...]*pointer{&c.offsets, &c.token, &c.x, &c.dy, &c.dgate, &c.dup, &c.hw, &c.sharedDGate, &c.sharedDUp, &c.sharedHW}
+}
+
 type foldIndexParams struct {
 	calls                                                   [foldCalls]foldCall
 	waiting, before, count, start, base, order, state, rows pointer
@@ -32,10 +38,12 @@ type foldIndexParams struct {
 }
 
 type foldParams struct {
-	out, sums, count, start, order, state, rows pointer
-	places                                      int64
-	whole, experts, hidden, width, sharedWidth  int32
-	hiddenPitch, widthPitch, sharedPitch        int32
+	routed, shared                                           driver.TensorMap
+	out, sums, count, start, order, state, rows              pointer
+	places                                                   int64
+	whole, experts, hidden, width, sharedWidth               int32
+	hiddenPitch, widthPitch, sharedPitch, direct, experiment int32
+	_                                                        [64]byte
 }
 
 type foldRouterParams struct {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/samebit/samebit/backend"
@@ -270,14 +272,14 @@ func (f *folding) compare(what string) bool {
 	f.t.Helper()
 	ok := true
 	if f.dtype == backend.FP32 {
-		sameGradients(f.t, &ok, what, f.shape, read[float32](f.t, f.gpu, f.gpuTo.all), read[float32](f.t, f.cpu, f.cpuTo.all))
+		sameSums(f.t, &ok, what, f.shape, read[float32](f.t, f.gpu, f.gpuTo.all), read[float32](f.t, f.cpu, f.cpuTo.all))
 	} else {
-		sameGradients(f.t, &ok, what, f.shape, read[contract.BF16](f.t, f.gpu, f.gpuTo.all), read[contract.BF16](f.t, f.cpu, f.cpuTo.all))
+		sameSums(f.t, &ok, what, f.shape, read[contract.BF16](f.t, f.gpu, f.gpuTo.all), read[contract.BF16](f.t, f.cpu, f.cpuTo.all))
 	}
 	return ok
 }
 
-func sameGradients[T float32 | contract.BF16](t testing.TB, ok *bool, what string, s contract.Shape, have, want []T) {
+func sameSums[T float32 | contract.BF16](t testing.TB, ok *bool, what string, s contract.Shape, have, want []T) {
 	t.Helper()
 	next := func(name string, rows, columns int) {
 		t.Helper()
@@ -317,4 +319,9 @@ func eachDtype(t testing.TB, p *pair, do func(f *folding)) {
 		do(f)
 		f.close()
 	}
+}
+
+func init() {
+	n, _ := strconv.Atoi(os.Getenv("FOLD_EXPERIMENT"))
+	FoldExperiment = int32(n)
 }

@@ -48,8 +48,13 @@ struct FoldIndexParams {
     int experts, shared_group, hidden, width, shared_width, blocks;
 };
 
+// The copy engine's map of all of the GPU's memory from 2^30 on: 64 columns by 32 rows of a width from any address. Its third coordinate
+// counts steps of map_step bytes.
+constexpr uint64_t map_step = 1 << 30;
+
 // FoldParams is the products.
 struct FoldParams {
+    TensorMap routed, shared; // of all memory, by the pitch of the laid rows
     void *const *out;         // [E+1,3]: gate, up, down
     const float *const *sums; // the same, which the products are added to; null for +0
     const int *count, *start, *order;
@@ -59,6 +64,8 @@ struct FoldParams {
     int whole;
     int experts, hidden, width, shared_width;
     int hidden_pitch, width_pitch, shared_pitch; // of the rows
+    int direct;                                  // the maps may be used
+    int experiment;
 };
 
 struct FoldRouterParams {

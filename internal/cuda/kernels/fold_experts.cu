@@ -2,10 +2,11 @@
 
 // The gradients of the experts' weights (R11): dWg = dg^T x, dWu = du^T x, dWd = dy^T hw over each group's stream of rows. A
 // segment of 32 rows is one product from +0; its FP32 result is added to sums that stay in registers until the stream's end.
-// Blocks are persistent and take pieces of a gradient, 256 rows by 128 columns, as they become free: pieces are of very
-// different length, and who makes one changes no bit. Both operands lie with their rows next to one another, which the tensor
-// cores read as they are. Four producer warps gather a segment's rows by the index of fold_index.cu; two warpgroups multiply
-// half of the piece's rows each, so that one adds while the other multiplies.
+// Blocks are persistent and take pieces of a gradient as they become free: pieces are of very different length, and who makes
+// one changes no bit. Both operands lie with their rows next to one another, which the tensor cores read as they are. One of them is
+// gathered by token (x, dy: 128 columns to a piece), the other laid in the plan's order (dg, du, hw: 256 columns). Four producer
+// warps fill stages by the index of fold_index.cu; two warpgroups multiply a half of the piece each, so that one adds while the
+// other multiplies.
 
 #include "arith.cuh"
 #include "fold.cuh"
@@ -14,10 +15,10 @@
 namespace fold {
 
 constexpr int consumers = 256, producers = 128, threads = consumers + producers;
-constexpr int piece_rows = 256, piece_columns = 128;
+constexpr int laid_columns = 256, gathered_columns = 128; // of a piece
 constexpr int strip = 64, strip_bytes = segment_rows * 2 * strip; // columns of an operand that lie together, swizzled over 128 bytes
-constexpr int a_bytes = piece_rows / strip * strip_bytes, b_bytes = piece_columns / strip * strip_bytes, stage_bytes = a_bytes + b_bytes;
-constexpr int staging_pitch = 2 * piece_columns + 16, staging_bytes = 64 * staging_pitch; // of BF16, for each warpgroup
+constexpr int laid_bytes = laid_columns / strip * strip_bytes, stage_bytes = laid_bytes + gathered_columns / strip * strip_bytes;
+constexpr int half_columns = 128, staging_pitch = 2 * half_columns + 16, staging_bytes = 64 * staging_pitch; // of BF16, for each warpgroup
 constexpr int bars_bytes = 512;                                                           // barriers, headers, pieces
 
 // Header says what a stage is: which piece, and whether it is the piece's first or last.
@@ -40,8 +41,8 @@ template <int stages_> struct Ring {
         base = (ptx::shared_address(shared) + 1023) & ~1023u;
         bars = base + stages * stage_bytes;
     }
-    __device__ __forceinline__ uint32_t a() const { return base + stage * stage_bytes; }
-    __device__ __forceinline__ uint32_t b() const { return a() + a_bytes; }
+    __device__ __forceinline__ uint32_t laid() const { return base + stage * stage_bytes; }
+    __device__ __forceinline__ uint32_t gathered() const { return laid() + laid_bytes; }
     __device__ __forceinline__ uint32_t full() const { return bars + 8 * stage; }
     __device__ __forceinline__ uint32_t empty() const { return bars + 64 + 8 * stage; }
     __device__ __forceinline__ uint32_t header() const { return bars + 128 + 16 * stage; }
@@ -65,144 +66,159 @@ template <int stages_> struct Ring {
 
 __device__ __forceinline__ int ceil(int n, int by) { return (n + by - 1) / by; }
 
-// Pieces is how a group's gradients are cut.
-struct Pieces {
-    int gate_columns, gate, down_columns, down; // blocks of columns, and pieces; up is as gate
-    __device__ __forceinline__ Pieces(int hidden, int width) {
-        gate_columns = ceil(hidden, piece_columns), gate = ceil(width, piece_rows) * gate_columns;
-        down_columns = ceil(width, piece_columns), down = ceil(hidden, piece_rows) * down_columns;
+// direct brings strips of laid columns, of 32 rows that follow one another from first on, by the copy engine.
+__device__ __forceinline__ void direct(const TensorMap *all, uint32_t to, uint32_t full, const bf16_t *first, int column, int width) {
+    int strips = min(laid_columns / strip, ceil(width - column, strip));
+    ptx::barrier_expect(full, strips * strip_bytes);
+    for (int i = 0; i < strips; i++) {
+        uint64_t address = reinterpret_cast<uint64_t>(first + column + i * strip);
+        ptx::tensor_copy3(to + i * strip_bytes, all, full, int(address % map_step / 2), 0, int(address / map_step) - 1);
     }
-    __device__ __forceinline__ int all() const { return 2 * gate + down; }
-};
+}
 
 // produce fills stages: one for each segment of each piece that the block takes, and one of zeros for a piece without rows.
 template <class R> __device__ __forceinline__ void produce(const FoldParams &p, R ring) {
     int thread = threadIdx.x - consumers, warp = thread >> 5, lane = thread & 31;
-    Pieces routed(p.hidden, p.width), shared(p.hidden, p.shared_width);
-    int shared_pieces = p.state->shared ? shared.all() : 0, pieces = shared_pieces + p.state->groups * routed.all();
-    auto start = [&](Header h) {
-        ptx::barrier_wait(ring.empty(), ring.phase ^ 1);
-        if (thread == 0) {
-            ptx::store_shared16(ring.header(), make_uint4(h.group, h.flags, h.row, h.column));
-            ptx::barrier_arrive(ring.full());
-        }
-    };
-    auto finish = [&] {
-        ptx::copy_arrive(ring.full());
-        ring.next();
-    };
+    int gathered_blocks = ceil(p.hidden, gathered_columns);
+    int routed_pieces = ceil(p.width, laid_columns) * gathered_blocks, shared_pieces = ceil(p.shared_width, laid_columns) * gathered_blocks;
+    int shared_all = p.state->shared ? 3 * shared_pieces : 0, all = shared_all + p.state->groups * 3 * routed_pieces;
     auto nothing = reinterpret_cast<const bf16_t *>(p.rows); // an address to read no bytes from
+    auto header = [&](Header h) {
+        ptx::store_shared16(ring.header(), make_uint4(h.group, h.flags, h.row, h.column));
+    };
     int piece = blockIdx.x;
-    for (int turn = 0; piece < pieces; turn ^= 1) {
+    for (int turn = 0; piece < all; turn ^= 1) {
         int ahead = thread == 0 ? atomicAdd(&p.state->next, 1) : 0;
-        bool is_shared = piece < shared_pieces; // the longest stream first
-        Pieces cut = is_shared ? shared : routed;
-        int i = is_shared ? piece : (piece - shared_pieces) % cut.all();
+        bool is_shared = piece < shared_all; // the longest stream first
+        int pieces = is_shared ? shared_pieces : routed_pieces, i = is_shared ? piece : piece - shared_all;
         Header h;
-        h.group = is_shared ? p.experts : p.order[(piece - shared_pieces) / cut.all()];
-        int matrix = i < cut.gate ? 0 : i < 2 * cut.gate ? 1 : 2;
-        i -= matrix * cut.gate;
-        int columns = matrix < 2 ? cut.gate_columns : cut.down_columns;
-        h.row = i / columns * piece_rows, h.column = i % columns * piece_columns;
+        h.group = is_shared ? p.experts : p.order[i / (3 * pieces)];
+        i %= 3 * pieces;
+        int matrix = i / pieces, laid = i % pieces / gathered_blocks * laid_columns, gathered = i % gathered_blocks * gathered_columns;
+        h.row = matrix < 2 ? laid : gathered, h.column = matrix < 2 ? gathered : laid;
 
         int width = is_shared ? p.shared_pitch : p.width_pitch;
-        int a_width = matrix < 2 ? width : p.hidden_pitch, b_width = matrix < 2 ? p.hidden_pitch : width;
-        int a_part = matrix == 0 ? part_dgate : matrix == 1 ? part_dup : part_dy, b_part = matrix < 2 ? part_x : part_hw;
         int rows = p.count[h.group], segments = p.whole ? rows / segment_rows : ceil(rows, segment_rows);
         if (p.whole) rows = segments * segment_rows;
-        // Lanes 0 to 7 know where the warp's eight rows of a lie, lanes 8 to 15 those of b.
-        const bf16_t *const *index = p.rows + (lane < 8 ? a_part : b_part) * p.places + p.start[h.group] + 8 * warp + (lane & 7);
-        auto look = [&](int s) { return lane < 16 && s * segment_rows + 8 * warp + (lane & 7) < rows ? index[s * segment_rows] : nullptr; };
-        const bf16_t *mine = look(0);
-        int a_column = h.row + lane * 8, b_column = h.column + (lane & 15) * 8;
-        bool a_inside = a_column < a_width, b_inside = b_column < b_width;
-        uint32_t a_to = (lane >> 3) * strip_bytes + 8 * warp * 128, b_to = ((lane & 15) >> 3) * strip_bytes + 8 * warp * 128;
+        // Lanes 0 to 7 know where the warp's eight laid rows lie, lanes 8 to 15 those gathered, lanes 16 and 17 the segment's first
+        // and last laid row.
+        const bf16_t *const *index = p.rows + (lane / 8 == 1 ? (matrix < 2 ? part_x : part_dy) : part_dgate + matrix) * p.places + p.start[h.group];
+        int mine = lane < 16 ? 8 * warp + (lane & 7) : lane == 16 ? 0 : segment_rows - 1;
+        auto look = [&](int s) { return lane < 18 && s * segment_rows + mine < rows ? uint64_t(index[s * segment_rows + mine]) : 0; };
+        uint64_t row = look(0);
+        int laid_column = laid + lane * 8, gathered_column = gathered + (lane & 15) * 8;
+        bool laid_inside = laid_column < width, gathered_inside = gathered_column < p.hidden_pitch;
+        uint32_t laid_to = (lane >> 3) * strip_bytes + 8 * warp * 128, gathered_to = ((lane & 15) >> 3) * strip_bytes + 8 * warp * 128;
 
         for (int s = 0; s < max(segments, 1); s++) {
             h.flags = matrix | (s == 0) << 2 | (s + 1 >= segments) << 3;
-            const bf16_t *then = s + 1 < segments ? look(s + 1) : nullptr;
-            start(h);
-#pragma unroll
-            for (int r = 0; r < 8; r++) {
-                auto from = reinterpret_cast<const bf16_t *>(__shfl_sync(~0u, reinterpret_cast<uint64_t>(mine), r));
-                bool is = from != nullptr && a_inside; // rows past the last are zeros
-                ptx::copy16(ring.a() + a_to + r * 128 + (((lane & 7) ^ r) << 4), is ? from + a_column : nothing, is ? 16 : 0);
+            uint64_t then = s + 1 < segments ? look(s + 1) : 0, first = __shfl_sync(~0u, row, 16), last = __shfl_sync(~0u, row, 17);
+            bool together = p.direct && width % strip == 0 && last - first == uint64_t(segment_rows - 1) * 2 * width && !(p.experiment & 8);
+            ptx::barrier_wait(ring.empty(), ring.phase ^ 1);
+            if (thread == 0) {
+                header(h);
+                if (together && !(p.experiment & 4)) direct(is_shared ? &p.shared : &p.routed, ring.laid(), ring.full(), reinterpret_cast<const bf16_t *>(first), laid, width);
+                else ptx::barrier_arrive(ring.full());
             }
+            if (!together && !(p.experiment & 4)) {
 #pragma unroll
-            for (int r = 0; r < 8; r += 2) {
-                int row = r + (lane >> 4);
-                auto from = reinterpret_cast<const bf16_t *>(__shfl_sync(~0u, reinterpret_cast<uint64_t>(mine), 8 + row));
-                bool is = from != nullptr && b_inside;
-                ptx::copy16(ring.b() + b_to + row * 128 + (((lane & 7) ^ row) << 4), is ? from + b_column : nothing, is ? 16 : 0);
+                for (int r = 0; r < 8; r++) {
+                    auto from = reinterpret_cast<const bf16_t *>(__shfl_sync(~0u, row, r));
+                    bool is = from != nullptr && laid_inside; // rows past the last are zeros
+                    ptx::copy16(ring.laid() + laid_to + r * 128 + (((lane & 7) ^ r) << 4), is ? from + laid_column : nothing, is ? 16 : 0);
+                }
             }
-            finish();
-            mine = then;
+            if (!(p.experiment & 2)) {
+#pragma unroll
+            for (int i = 0; i < 8; i += 2) {
+                int r = i + (lane >> 4);
+                auto from = reinterpret_cast<const bf16_t *>(__shfl_sync(~0u, row, 8 + r));
+                bool is = from != nullptr && gathered_inside;
+                ptx::copy16(ring.gathered() + gathered_to + r * 128 + (((lane & 7) ^ r) << 4), is ? from + gathered_column : nothing, is ? 16 : 0);
+            }
+            }
+            ptx::copy_arrive(ring.full());
+            ring.next();
+            row = then;
         }
         if (thread == 0) ptx::store_shared4(ring.piece(turn), ahead);
         ptx::group_sync(3, producers);
         piece = ptx::load_shared4(ring.piece(turn));
     }
-    start(Header{-1, 0, 0, 0});
-    finish();
+    ptx::barrier_wait(ring.empty(), ring.phase ^ 1);
+    if (thread == 0) {
+        header(Header{-1, 0, 0, 0});
+        ptx::barrier_arrive(ring.full());
+    }
+    ptx::copy_arrive(ring.full());
     ptx::copy_wait();
 }
 
-// A warpgroup's sums: with q = lane/4 and r = lane%4, acc[64m+4j] and the next are row 64m+16*warp+q of its 128 by columns 8j+2r and
-// 8j+2r+1, acc[64m+4j+2] and the next the same of the row eight further.
+// A warpgroup's sums are two blocks of 64 rows by 128 columns, below or beside one another. With q = lane/4 and r = lane%4,
+// acc[64m+4j] and the next are row 16*warp+q of block m by columns 8j+2r and 8j+2r+1, acc[64m+4j+2] and the next the same of the
+// row eight further.
 constexpr int half = 64;
 
-// Place is a warpgroup's part of a piece: matrix [rows,columns], from row and column on.
+// Place is where a warpgroup's blocks are in a matrix [rows,columns].
 struct Place {
-    int row, column, rows, columns, warp, lane;
+    int rows, columns, warp, lane;
+    int row[2], column[2]; // of each block's corner
+    __device__ __forceinline__ bool whole(int m) const { return row[m] + 64 <= rows && column[m] + half_columns <= columns; }
 };
 
-// each calls go(i, offset) for the pairs acc[i], acc[i+1] of a piece that lies in the matrix throughout.
-template <class Do> __device__ __forceinline__ void each_pair(const Place &at, Do go) {
-    int64_t corner = int64_t(at.row + at.warp * 16 + at.lane / 4) * at.columns + at.column + at.lane % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < 2 * half; i += 2) go(i, corner + int64_t(i / half * 64 + i % 4 / 2 * 8) * at.columns + i % half / 4 * 8);
+__device__ __forceinline__ bool pairs(const Place &at, int m, const float *matrix) {
+    return at.whole(m) && at.columns % 2 == 0 && reinterpret_cast<uintptr_t>(matrix) % 8 == 0;
 }
 
-// each_inside calls go(i, offset) for the acc[i] that lie in the matrix.
-template <class Do> __device__ __forceinline__ void each_inside(const Place &at, Do go) {
+// each_pair calls go(i, offset) for the pairs of a block that lies in the matrix throughout, acc[i] and the next.
+template <class Do> __device__ __forceinline__ void each_pair(const Place &at, int m, Do go) {
+    int64_t corner = int64_t(at.row[m] + at.warp * 16 + at.lane / 4) * at.columns + at.column[m] + at.lane % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < 2 * half; i++) {
-        int row = at.row + i / half * 64 + at.warp * 16 + at.lane / 4 + i % 4 / 2 * 8, column = at.column + i % half / 4 * 8 + at.lane % 4 * 2 + i % 2;
-        if (row < at.rows && column < at.columns) go(i, int64_t(row) * at.columns + column);
+    for (int i = 0; i < half; i += 2) go(m * half + i, corner + int64_t(i % 4 / 2 * 8) * at.columns + i / 4 * 8);
+}
+
+// each_inside calls go(i, offset) for the acc[i] of a block that lie in the matrix.
+template <class Do> __device__ __forceinline__ void each_inside(const Place &at, int m, Do go) {
+#pragma unroll
+    for (int i = 0; i < half; i++) {
+        int row = at.row[m] + at.warp * 16 + at.lane / 4 + i % 4 / 2 * 8, column = at.column[m] + i / 4 * 8 + at.lane % 4 * 2 + i % 2;
+        if (row < at.rows && column < at.columns) go(m * half + i, int64_t(row) * at.columns + column);
     }
 }
 
-__device__ __forceinline__ bool whole(const Place &at, const float *matrix) {
-    return at.row + 2 * half <= at.rows && at.column + piece_columns <= at.columns && at.columns % 2 == 0 && reinterpret_cast<uintptr_t>(matrix) % 8 == 0;
-}
-
 __device__ __forceinline__ void load(float *acc, const float *from, const Place &at) {
-    if (whole(at, from)) {
-        each_pair(at, [&](int i, int64_t offset) {
-            float2 v = __ldcs(reinterpret_cast<const float2 *>(from + offset));
-            acc[i] = v.x, acc[i + 1] = v.y;
-        });
-    } else {
-        each_inside(at, [&](int i, int64_t offset) { acc[i] = from[offset]; });
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        if (pairs(at, m, from)) {
+            each_pair(at, m, [&](int i, int64_t offset) {
+                float2 v = __ldcs(reinterpret_cast<const float2 *>(from + offset));
+                acc[i] = v.x, acc[i + 1] = v.y;
+            });
+        } else {
+            each_inside(at, m, [&](int i, int64_t offset) { acc[i] = from[offset]; });
+        }
     }
 }
 
 __device__ __forceinline__ void store(const float *acc, float *to, const Place &at) {
-    if (whole(at, to)) {
-        each_pair(at, [&](int i, int64_t offset) { __stcs(reinterpret_cast<float2 *>(to + offset), make_float2(acc[i], acc[i + 1])); });
-    } else {
-        each_inside(at, [&](int i, int64_t offset) { to[offset] = acc[i]; });
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        if (pairs(at, m, to)) {
+            each_pair(at, m, [&](int i, int64_t offset) { __stcs(reinterpret_cast<float2 *>(to + offset), make_float2(acc[i], acc[i + 1])); });
+        } else {
+            each_inside(at, m, [&](int i, int64_t offset) { to[offset] = acc[i]; });
+        }
     }
 }
 
-// store in BF16 goes through shared memory, 64 rows at a time, so that 256 bytes of a row are written together.
+// store in BF16 goes through shared memory, a block at a time, so that 256 bytes of a row are written together.
 __device__ __forceinline__ void store(const float *acc, bf16_t *to, const Place &at, uint32_t staging, int group) {
     int thread = threadIdx.x & 127, lane = at.lane;
     bool whole = at.columns % 8 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0;
     uint32_t mine = staging + (at.warp * 16 + lane % 16) * staging_pitch + lane / 16 * 16;
 #pragma unroll
     for (int m = 0; m < 2; m++) {
-        if (at.row + m * 64 >= at.rows) break;
+        if (at.row[m] >= at.rows || at.column[m] >= at.columns) break;
         ptx::group_sync(1 + group, 128);
 #pragma unroll
         for (int j = 0; j < half; j += 8) {
@@ -221,10 +237,10 @@ __device__ __forceinline__ void store(const float *acc, bf16_t *to, const Place 
             ptx::store_matrix4(mine + j / 4 * 16, r[0], r[1], r[2], r[3]);
         }
         ptx::group_sync(1 + group, 128);
-        int column = at.column + thread % 16 * 8;
-        for (int i = thread / 16; i < min(64, at.rows - at.row - m * 64); i += 8) {
+        int column = at.column[m] + thread % 16 * 8;
+        for (int i = thread / 16; i < min(64, at.rows - at.row[m]); i += 8) {
             uint4 v = ptx::load_shared16(staging + i * staging_pitch + thread % 16 * 16);
-            bf16_t *dst = to + int64_t(at.row + m * 64 + i) * at.columns + column;
+            bf16_t *dst = to + int64_t(at.row[m] + i) * at.columns + column;
             if (whole) {
                 if (column < at.columns) __stcs(reinterpret_cast<uint4 *>(dst), v);
             } else {
@@ -253,9 +269,14 @@ template <class T, class R> __device__ __forceinline__ void consume(const FoldPa
         uint4 v = ptx::load_shared16(ring.header());
         Header h{int(v.x), int(v.y), int(v.z), int(v.w)};
         if (h.group < 0) return;
+        bool down = h.matrix() == 2; // gate and up: laid columns by gathered ones; down: gathered by laid
         int width = h.group == p.experts ? p.shared_width : p.width;
-        at.rows = h.matrix() < 2 ? width : p.hidden, at.columns = h.matrix() < 2 ? p.hidden : width;
-        at.row = h.row + group * 2 * half, at.column = h.column;
+        at.rows = down ? p.hidden : width, at.columns = down ? width : p.hidden;
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            at.row[m] = h.row + (down ? group : 2 * group + m) * 64;
+            at.column[m] = h.column + (down ? m * half_columns : 0);
+        }
         int of = 3 * h.group + h.matrix();
         if (h.first()) {
 #pragma unroll
@@ -263,17 +284,19 @@ template <class T, class R> __device__ __forceinline__ void consume(const FoldPa
             if (p.sums != nullptr) load(acc, p.sums[of], at);
         }
         ptx::fence_async(); // gathered rows are ordinary writes
-        uint64_t b = tile(ring.b());
+        if (!(p.experiment & 1)) {
 #pragma unroll
         for (int m = 0; m < 2; m++) {
-            uint64_t a = tile(ring.a() + (2 * group + m) * strip_bytes);
+            uint64_t a = tile(down ? ring.gathered() + group * strip_bytes : ring.laid() + (2 * group + m) * strip_bytes);
+            uint64_t b = tile(down ? ring.laid() + 2 * m * strip_bytes : ring.gathered());
             ptx::wgmma_fence();
-            wgmma<piece_columns, 1, 1>::step(segment, a, b, 0);
-            wgmma<piece_columns, 1, 1>::step(segment, a + 128, b + 128, 1);
+            wgmma<half_columns, 1, 1>::step(segment, a, b, 0);
+            wgmma<half_columns, 1, 1>::step(segment, a + 128, b + 128, 1);
             ptx::wgmma_commit();
             ptx::wgmma_wait<0>();
 #pragma unroll
             for (int i = 0; i < half; i++) acc[m * half + i] = __fadd_rn(acc[m * half + i], segment[i]);
+        }
         }
         __syncwarp();
         if (at.lane == 0) ptx::barrier_arrive(ring.empty());
@@ -294,6 +317,7 @@ template <class T, int stages> __device__ __forceinline__ void experts(const Fol
     ptx::start_next();
     if (threadIdx.x >= consumers) {
         ptx::registers_down<56>();
+        ptx::fence_async_memory();
         produce(p, ring);
     } else {
         ptx::registers_up<224>();
