@@ -27,6 +27,9 @@ type layer struct {
 	tokens     pointer // of the token count on the GPU, in place of the stages' own; 0 for none
 
 	partial, counts, x, h, sharedH scratch
+
+	backwardTiling                          *Tiling // as tiling, of the backward
+	live, place, sums, joined, sharedJoined scratch
 }
 
 // Load checks the weights and sends them to the GPU.
@@ -61,7 +64,8 @@ func (l *layer) Refresh() error {
 // Close gives the weights' memory back.
 func (l *layer) Close() error {
 	l.drop(l.w)
-	for _, s := range []*scratch{&l.partial, &l.counts, &l.x, &l.h, &l.sharedH} {
+	for _, s := range []*scratch{&l.partial, &l.counts, &l.x, &l.h, &l.sharedH,
+		&l.live, &l.place, &l.sums, &l.joined, &l.sharedJoined} {
 		l.release(s)
 	}
 	return nil
@@ -109,11 +113,6 @@ func (s *launches) aligned(of *scratch, from pointer, rows, columns int, kernel 
 	return to, pitch
 }
 
-var errBackward = fmt.Errorf("cuda: the backward is not built yet: %w", errors.ErrUnsupported)
+var errFold = fmt.Errorf("cuda: the gradients of the weights are not built yet: %w", errors.ErrUnsupported)
 
-func (*layer) PlanBackward(backend.PlanBackward) error          { return errBackward }
-func (*layer) ExpertsBackward(backend.ExpertsBackward) error    { return errBackward }
-func (*layer) RouteBackward(backend.RouteBackward) error        { return errBackward }
-func (*layer) RowsBackward(backend.RowsBackward) error          { return errBackward }
-func (*layer) InputGradient(backend.InputGradient) error        { return errBackward }
-func (*layer) NewFold(*backend.Gradients) (backend.Fold, error) { return nil, errBackward }
+func (*layer) NewFold(*backend.Gradients) (backend.Fold, error) { return nil, errFold }

@@ -10,6 +10,12 @@
 
 #include "combine.cu"
 
+#include "backward_plan.cu"
+
+#include "backward_experts.cu"
+
+#include "backward_route.cu"
+
 #include "numbers.cu"
 
 // The digest of these sources and of the compiler's flags: read back on the GPU, it says that the image is the source's.
