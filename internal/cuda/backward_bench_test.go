@@ -67,15 +67,15 @@ func measureBackward(b *testing.B, gpu *Backend, l *layer, s contract.Shape, tok
 		defer g.Close()
 		var times []float64
 		for range 18 {
-			ms, err := gpu.Time(g.Replay)
+			spent, err := gpu.Time(g.Replay)
 			if err != nil {
 				b.Fatal(err)
 			}
-			times = append(times, ms)
+			times = append(times, float64(spent))
 		}
 		times = times[3:]
 		slices.Sort(times)
-		return times[len(times)/2] * 1e6 / float64(len(all))
+		return times[len(times)/2] / float64(len(all))
 	}
 	for range b.N {
 		b.ReportMetric(median(func(v both) error { return v.f.run(l) }), "tape-ns")

@@ -5,7 +5,6 @@
 package cuda
 
 import (
-	"errors"
 	"unsafe"
 
 	"github.com/samebit/samebit/contract"
@@ -232,24 +231,24 @@ func (u *upload) experts(to *experts, from []contract.Expert, hidden, width int)
 	if err != nil {
 		return err
 	}
-	return u.turned(to, from, hidden, width)
+	return u.turned(to, n, hidden, width)
 }
 
 // turned describes the weights for the backward: 64 columns, by 64 rows over which it sums.
-func (u *upload) turned(to *experts, from []contract.Expert, hidden, width int) error {
-	h, w, n := pad(hidden), pad(width), len(from)
+func (u *upload) turned(to *experts, n, hidden, width int) error {
+	h, w := pad(hidden), pad(width)
 	t := driver.Tensor{At: to.gateUp, Sizes: sizes(h, w, n, 2), Strides: sizes(2*h, 2*w*h, 2*n*w*h), Box: []uint32{64, stageTerms, 1, 1}}
 	if joins(width) {
 		if err := u.begin(&to.joined, 2*n*width*h); err != nil {
 			return err
 		}
-		for i := range from {
-			if err := errors.Join(u.add(from[i].Gate, hidden, h, 0), u.add(from[i].Up, hidden, h, 0)); err != nil {
-				return err
+		for i := range n {
+			for part := range 2 {
+				err := u.gpu.Copy(to.joined+pointer(2*(2*i+part)*width*h), to.gateUp+pointer(2*(part*n+i)*w*h), 2*width*h, u.stream)
+				if err != nil {
+					return err
+				}
 			}
-		}
-		if err := u.flush(); err != nil {
-			return err
 		}
 		t.At, t.Sizes, t.Strides = to.joined, sizes(h, 2*width, n, 1), sizes(2*h, 4*width*h, 4*n*width*h)
 	}
