@@ -118,10 +118,11 @@ func TestUpload(t *testing.T) {
 		}
 		return v
 	}
-	var gate, up, down []contract.BF16
+	var gate, up, joined, down []contract.BF16
 	for _, e := range w.Experts {
 		gate = append(gate, padded(e.Gate, 33, 40, 24)...)
 		up = append(up, padded(e.Up, 33, 40, 24)...)
+		joined = append(joined, append(padded(e.Gate, 33, 40, 17), padded(e.Up, 33, 40, 17)...)...)
 		down = append(down, padded(e.Down, 17, 24, 33)...)
 	}
 	for name, c := range map[string]struct {
@@ -131,6 +132,7 @@ func TestUpload(t *testing.T) {
 		"router":      {l.w.router, padded(append(slices.Clone(w.Router), w.SharedGate...), 33, 40, 4)},
 		"gate and up": {l.w.routed.gateUp, append(gate, up...)},
 		"down":        {l.w.routed.down, down},
+		"joined":      {l.w.routed.joined, joined},
 		"shared":      {l.w.shared.gateUp, append(padded(w.Shared.Gate, 33, 40, 8), padded(w.Shared.Up, 33, 40, 8)...)},
 	} {
 		if !slices.Equal(read(c.at, len(c.want)), c.want) {

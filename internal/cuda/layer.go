@@ -5,7 +5,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/samebit/samebit/backend"
@@ -29,6 +28,9 @@ type layer struct {
 	holds      int     // bytes of calls that a fold holds, in place of mostHeld; 0 for that
 
 	partial, counts, x, h, sharedH scratch
+
+	backwardTiling                          *Tiling // as tiling, of the backward
+	live, place, sums, joined, sharedJoined scratch
 }
 
 // Load checks the weights and sends them to the GPU.
@@ -60,7 +62,8 @@ func (l *layer) Refresh() error {
 // Close gives the weights' memory back.
 func (l *layer) Close() error {
 	l.drop(l.w)
-	for _, s := range []*scratch{&l.partial, &l.counts, &l.x, &l.h, &l.sharedH} {
+	for _, s := range []*scratch{&l.partial, &l.counts, &l.x, &l.h, &l.sharedH,
+		&l.live, &l.place, &l.sums, &l.joined, &l.sharedJoined} {
 		l.release(s)
 	}
 	return nil
@@ -107,11 +110,3 @@ func (s *launches) aligned(of *scratch, from pointer, rows, columns int, kernel 
 		&padParams{from: from, to: to, rows: int64(rows), columns: int32(columns), pitch: int32(pitch)})
 	return to, pitch
 }
-
-var errBackward = fmt.Errorf("cuda: the backward is not built yet: %w", errors.ErrUnsupported)
-
-func (*layer) PlanBackward(backend.PlanBackward) error       { return errBackward }
-func (*layer) ExpertsBackward(backend.ExpertsBackward) error { return errBackward }
-func (*layer) RouteBackward(backend.RouteBackward) error     { return errBackward }
-func (*layer) RowsBackward(backend.RowsBackward) error       { return errBackward }
-func (*layer) InputGradient(backend.InputGradient) error     { return errBackward }

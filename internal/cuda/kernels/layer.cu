@@ -10,6 +10,12 @@
 
 #include "combine.cu"
 
+#include "backward_plan.cu"
+
+#include "backward_experts.cu"
+
+#include "backward_route.cu"
+
 #include "fold_index.cu"
 
 #include "fold_experts.cu"

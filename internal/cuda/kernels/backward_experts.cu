@@ -1,0 +1,323 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+// The experts' products of the backward (R8, R9), on the forward's pipeline. What was an output of the weights is summed over
+// here, so the weights are the turned operand of the matrix instruction, and no copy of them is made.
+
+#include "arith.cuh"
+#include "backward.cuh"
+#include "product.cuh"
+
+// SwigluGradient is R8 for a row's column, before the casts.
+struct SwigluGradient {
+    float dg, du, hw, term;
+};
+
+template <bool easy> __device__ __forceinline__ float silu_and_sigmoid(float g, float &s) {
+    if constexpr (easy) return contract::silu_easy(g, s);
+    s = contract::sigmoid(g);
+    return contract::silu(g);
+}
+
+template <bool easy> __device__ __forceinline__ SwigluGradient swiglu_backward(float g, float u, float q, float w) {
+    SwigluGradient d;
+    float s, silu = silu_and_sigmoid<easy>(g, s);
+    float h = contract::bf16(ptx::pack_bf16(__fmul_rn(silu, u), 0.f) & 0xFFFF); // a NaN is a NaN here
+    float dh = __fmul_rn(q, w), slope = __fmul_rn(s, __fadd_rn(1.f, __fmul_rn(g, __fsub_rn(1.f, s))));
+    d.term = __fmul_rn(q, h);
+    d.hw = __fmul_rn(h, w);
+    d.dg = __fmul_rn(__fmul_rn(dh, u), slope);
+    d.du = __fmul_rn(dh, silu);
+    return d;
+}
+
+// Gradients16 are those of 16 tokens by a warp's 16 columns: of a thread, two tokens in each place. With r = lane%4, place 2e+j is
+// tokens 8j+2r and 8j+2r+1 by column lane/4 of the warp's first eight (e = 0) or next.
+struct Gradients16 {
+    uint32_t dg[4], du[4], hw[4];
+};
+
+// cast packs two, and says whether both are numbers.
+__device__ __forceinline__ bool cast(uint32_t &v, float lo, float hi) {
+    v = ptx::pack_bf16(lo, hi);
+    return !__isnanf(lo) & !__isnanf(hi);
+}
+
+// join is one level of the trees over columns, for two tokens: lane's bit says which it keeps, and it hands its partner the other's
+// term.
+__device__ __forceinline__ float join(float first, float second, int bit) {
+    bool one = threadIdx.x & bit;
+    return __fadd_rn(one ? second : first, __shfl_xor_sync(~0u, one ? first : second, bit));
+}
+
+// swiglu_backward8 makes what eight of the tokens have, the first or the second, from g, u and q as the accumulators hold them; and
+// pair, of each column half, the sums of q*h over two columns. Columns past the width, where inside says no, count there
+// as -0, which changes no sum. It says whether the result stands.
+template <bool easy>
+__device__ __forceinline__ bool swiglu_backward8(Gradients16 &d, float *pair, int second, const float *q, const float *g, const float *u,
+                                                 float lo_weight, float hi_weight, const bool (&inside)[2]) {
+    bool stands = true;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        int i = 2 * e + second, at = 2 * e;
+        SwigluGradient lo = swiglu_backward<easy>(g[at], u[at], q[at], lo_weight), hi = swiglu_backward<easy>(g[at + 1], u[at + 1], q[at + 1], hi_weight);
+        pair[e] = join(inside[e] ? lo.term : -0.f, inside[e] ? hi.term : -0.f, 4);
+        if constexpr (easy) {
+            stands &= contract::silu_is_easy(g[at]) & contract::silu_is_easy(g[at + 1]);
+            stands &= cast(d.dg[i], lo.dg, hi.dg) & cast(d.du[i], lo.du, hi.du) & cast(d.hw[i], lo.hw, hi.hw);
+        } else {
+            d.dg[i] = contract::round2(lo.dg, hi.dg), d.du[i] = contract::round2(lo.du, hi.du), d.hw[i] = contract::round2(lo.hw, hi.hw);
+        }
+    }
+    return __all_sync(~0u, stands);
+}
+
+// tree16 ends the trees over a warp's 16 columns: in each lane, that of token16.
+__device__ __forceinline__ int token16(int lane) { return (lane >> 3) * 8 + (lane & 3) * 2 + (lane >> 2 & 1); }
+__device__ __forceinline__ float tree16(const float (&pair)[8]) {
+    float eight[2];
+#pragma unroll
+    for (int e = 0; e < 2; e++) eight[e] = join(join(pair[e], pair[2 + e], 8), join(pair[4 + e], pair[6 + e], 8), 16);
+    return __fadd_rn(eight[0], eight[1]);
+}
+
+// The down projection backwards, up to the gradients of gate and up: q = dy*Wd, and R8's SwiGLU.
+template <class R, int step> __device__ __forceinline__ void down_backward(const DownBackwardParams &p) {
+    constexpr int columns = copy_rows * R::copies, own = columns / 2; // of a block, and of a warpgroup
+    extern __shared__ char shared[];
+    R ring(shared);
+    ring.init(true);
+    ptx::wait_before();
+    ptx::start_next();
+    int stages = (p.hidden + stage_terms - 1) / stage_terms;
+    if (threadIdx.x >= consumers) {
+        ptx::registers_down<40>();
+        Producer<R> producer(ring);
+        Walk walk(p.tiles, p.tile_count, p.blocks);
+        auto look = [&](Tile t) { producer.look_ahead(t.rows, [&](int i) { return p.token[t.row + i]; }); };
+        if (walk.more()) look(walk.tile);
+        for (; walk.more(); walk.next()) {
+            Tile t = walk.tile;
+            int n = (t.rows + step - 1) / step * step, first = walk.block() * columns;
+            bool is_shared = t.group == p.experts;
+            if (first >= (is_shared ? p.shared_width : p.width)) {
+                look(walk.ahead);
+                continue;
+            }
+            for (int s = 0; s < stages; s++) {
+                producer.start(producer.ring, 0, [&](uint32_t to, uint32_t full, int c) {
+#pragma unroll
+                    for (int half = 0; half < 2; half++)
+                        ptx::tensor_copy3(to + half * (copy_bytes / 2), is_shared ? &p.shared : &p.routed, full,
+                                          first + c * copy_rows + half * 64, s * stage_terms, is_shared ? 0 : t.group);
+                });
+                if (s == 0) producer.next_rows();
+                producer.gather(p.dy, p.dy_pitch, n, s * stage_terms, p.hidden);
+                if (s == 0) look(walk.ahead);
+            }
+        }
+        producer.finish();
+    } else {
+        ptx::registers_up<232>();
+        Consumer<R> consumer(ring);
+        Walk walk(p.tiles, p.tile_count, p.blocks);
+        int lane = consumer.lane;
+        // Where this lane's row of four 8x8 blocks begins: of 16 tokens by two blocks of columns.
+        uint32_t staged = ring.staging(consumer.group) + (lane & 15) * staging_pitch + (2 * consumer.warp + lane / 16) * 16;
+        float acc[R::copies * R::most / 2] = {};
+        // What one lane of the warpgroup knows of one token of the next tile: where its activations lie.
+        auto place_of = [&](Tile t) {
+            int i = consumer.warp * 32 + lane;
+            return i < t.rows ? p.place[t.row + i] : -1;
+        };
+        int place_ahead = walk.more() ? place_of(walk.tile) : -1;
+        for (; walk.more(); walk.next()) {
+            Tile t = walk.tile;
+            bool is_shared = t.group == p.experts;
+            int width = is_shared ? p.shared_width : p.width, first = walk.block() * columns + consumer.group * own;
+            const float *g = is_shared ? p.shared_g : p.g, *u = is_shared ? p.shared_u : p.u;
+            int place_now = place_ahead;
+            place_ahead = place_of(walk.ahead);
+            if (walk.block() * columns >= width) continue;
+            if (place_now >= 0) {
+#pragma unroll
+                for (int c = 0; c < own; c += 32) {
+                    if (first + c >= width) break;
+                    ptx::prefetch(g + int64_t(place_now) * width + first + c);
+                    ptx::prefetch(u + int64_t(place_now) * width + first + c);
+                }
+            }
+            consumer.template multiply_any<step, 1>(acc, t.rows, stages);
+
+#pragma unroll
+            for (int c = 0; c < R::most; c += 32) {
+                if (c >= t.rows) break;
+                int rows = min(32, t.rows - c), row = t.row + c;
+                int place = lane < rows ? p.place[row + lane] : 0;
+                float weight = lane < rows ? p.weight[row + lane] : 0.f;
+#pragma unroll
+                for (int m = 0; m < R::copies; m++) {
+                    int column = first + m * 64 + consumer.warp * 16 + lane / 4;
+                    const bool inside[2] = {column < width, column + 8 < width};
+                    float gs[16], us[16];
+#pragma unroll
+                    for (int i = 0; i < 16; i++) {
+                        int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+                        int64_t from = int64_t(__shfl_sync(~0u, place, token)) * width + column + i % 4 / 2 * 8;
+                        bool is = token < rows && inside[i % 4 / 2];
+                        gs[i] = is ? g[from] : 0.f, us[i] = is ? u[from] : 0.f;
+                    }
+                    float pair[8];
+                    const float *q = acc + (m * R::most + c) / 2;
+                    consumer.sync();
+#pragma unroll
+                    for (int sixteen = 0; sixteen < 2; sixteen++) {
+                        Gradients16 d;
+#pragma unroll
+                        for (int second = 0; second < 2; second++) {
+                            int j = 2 * sixteen + second, token = 8 * j + lane % 4 * 2;
+                            float lo = __shfl_sync(~0u, weight, token), hi = __shfl_sync(~0u, weight, token + 1);
+                            if (!swiglu_backward8<true>(d, pair + 2 * j, second, q + 4 * j, gs + 4 * j, us + 4 * j, lo, hi, inside))
+                                swiglu_backward8<false>(d, pair + 2 * j, second, q + 4 * j, gs + 4 * j, us + 4 * j, lo, hi, inside);
+                        }
+                        uint32_t to = staged + sixteen * 16 * staging_pitch;
+                        ptx::store_transposed4(to, d.dg[0], d.dg[1], d.dg[2], d.dg[3]);
+                        ptx::store_transposed4(to + 32 * staging_pitch, d.du[0], d.du[1], d.du[2], d.du[3]);
+                        ptx::store_transposed4(to + 64 * staging_pitch, d.hw[0], d.hw[1], d.hw[2], d.hw[3]);
+                    }
+                    float sum = tree16(pair);
+                    int at = (first + m * 64) / 16 + consumer.warp;
+                    if (token16(lane) < rows && at * 16 < width) p.partial[int64_t(row + token16(lane)) * p.partials + at] = sum;
+                    consumer.sync();
+                    auto unload = [&](bf16_t *routed, bf16_t *shared, int from) {
+                        bf16_t *to = (is_shared ? shared : routed) + int64_t(t.local + c) * width;
+                        consumer.template unload<64>(to, width, rows, first + m * 64, width, from);
+                    };
+                    unload(p.dg, p.shared_dg, 0);
+                    unload(p.du, p.shared_du, 32);
+                    unload(p.hw, p.shared_hw, 64);
+                }
+            }
+        }
+    }
+}
+
+// The trees over a row's columns, from the sums of 16: a thread for each row. Places past the last hold -0, which changes no sum, so
+// every level has pairs.
+extern "C" __global__ void __launch_bounds__(128) experts_tree_bwd_f32(const __grid_constant__ TreeParams p) {
+    ptx::wait_before();
+    ptx::start_next();
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= p.offsets[p.experts + 1]) return;
+    int n = ((row < p.offsets[p.experts] ? p.width : p.shared_width) + 15) / 16;
+    float *at = p.partial + int64_t(row) * p.partials;
+    float sum;
+    do {
+        int until = (n + 31) / 32;
+        for (int b = 0; b < until; b++) {
+            float v[32];
+#pragma unroll
+            for (int i = 0; i < 32; i += 4) {
+                float4 four = 32 * b + i < n ? *reinterpret_cast<const float4 *>(at + 32 * b + i) : float4{};
+                v[i] = four.x, v[i + 1] = four.y, v[i + 2] = four.z, v[i + 3] = four.w;
+            }
+#pragma unroll
+            for (int i = 0; i < 32; i++)
+                if (32 * b + i >= n) v[i] = -0.f;
+#pragma unroll
+            for (int d = 1; d < 32; d *= 2) {
+#pragma unroll
+                for (int i = 0; i < 32; i += 2 * d) v[i] = __fadd_rn(v[i], v[i + d]);
+            }
+            sum = v[0];
+            if (until > 1) at[b] = sum;
+        }
+        n = until;
+    } while (n > 1);
+    p.dweight[row] = sum;
+}
+
+// Gate and up backwards, a row's part of dx (R9): [dg|du] times [Wg;Wu]. In a part the terms are the columns of one of the two.
+template <class R, int step> __device__ __forceinline__ void gate_up_backward(const GateUpBackwardParams &p) {
+    extern __shared__ char shared[];
+    R ring(shared);
+    ring.init(false);
+    auto stages_of = [&](bool is_shared) { return ((is_shared ? p.shared_width : p.width) + stage_terms - 1) / stage_terms; };
+    ptx::wait_before();
+    ptx::start_next();
+    if (threadIdx.x >= consumers) {
+        fewer_registers<R>();
+        Producer<R> producer(ring);
+        if (producer.warp >= producer.copying) return; // as in down
+        ptx::fence_async_memory();
+        for (Walk walk(p.tiles, p.tile_count, p.blocks); walk.more(); walk.next()) {
+            Tile t = walk.tile;
+            bool is_shared = t.group == p.experts;
+            const TensorMap *rows = is_shared ? p.shared_rows : p.routed_rows;
+            for (int part = 0; part < (is_shared ? p.shared_parts : p.parts); part++) {
+                for (int s = 0; s < stages_of(is_shared); s++) {
+                    producer.start(producer.ring, (t.rows + 15) / 16 * 16 * row_bytes, [&](uint32_t to, uint32_t full, int c) {
+#pragma unroll
+                        for (int half = 0; half < 2; half++)
+                            ptx::tensor_copy4(to + half * (copy_bytes / 2), is_shared ? &p.shared : &p.routed, full,
+                                              (walk.block() * R::copies + c) * copy_rows + half * 64, s * stage_terms,
+                                              is_shared ? 0 : t.group, part);
+                    });
+                    producer.copy(rows + part, t.local, t.rows, s * stage_terms);
+                }
+            }
+        }
+    } else {
+        more_registers<R>();
+        Consumer<R> consumer(ring);
+        float acc[R::copies * R::most / 2] = {};
+        for (Walk walk(p.tiles, p.tile_count, p.blocks); walk.more(); walk.next()) {
+            Tile t = walk.tile;
+            bool is_shared = t.group == p.experts;
+            consumer.template multiply_any<step, 1>(acc, t.rows, stages_of(is_shared) * (is_shared ? p.shared_parts : p.parts));
+
+            int first = (walk.block() * 2 + consumer.group) * R::copies * 64;
+#pragma unroll
+            for (int c = 0; c < R::most; c += R::staging_rows) {
+                if (c >= t.rows) break;
+#pragma unroll
+                for (int m = 0; m < R::copies; m++) {
+                    consumer.sync();
+#pragma unroll
+                    for (int half = c; half < c + R::staging_rows; half += 32) {
+                        if (half >= t.rows) break;
+                        stage_down(acc + (m * R::most + half) / 2, consumer.staged(2 * consumer.warp) + (half - c) * staging_pitch);
+                    }
+                    consumer.sync();
+                    consumer.template unload<64>(p.out + int64_t(t.row + c) * p.hidden, p.hidden, min(R::staging_rows, t.rows - c), first + m * 64,
+                                                 p.hidden);
+                }
+            }
+        }
+    }
+}
+
+// join puts two rows behind one another, and zeros up to the pitch: where a width is no multiple of 16, the second part's terms
+// go on in the middle of a group of 16 (R1).
+extern "C" __global__ void __launch_bounds__(256) experts_join_bf16(const __grid_constant__ JoinParams p) {
+    ptx::wait_before();
+    ptx::start_next();
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.rows * p.pitch; i += int64_t(gridDim.x) * blockDim.x) {
+        int64_t row = i / p.pitch;
+        int column = int(i % p.pitch);
+        const bf16_t *from = column < p.columns ? p.first + column : p.second + column - p.columns;
+        p.to[i] = column < 2 * p.columns ? from[row * p.columns] : bf16_t(0);
+    }
+}
+
+// One kernel for each entry of the table in tiles_backward.go; the rows staged by down_backward are 32 tokens of each of three matrices.
+#define EXPERTS_BACKWARD(copies, most, step, stages)                                                                         \
+    extern "C" __global__ void __launch_bounds__(threads, 1)                                                                 \
+        experts_down_bwd_##copies##x##most##_bf16(const __grid_constant__ DownBackwardParams p) {                            \
+        down_backward<Ring<copies, most, stages, 96>, step>(p);                                                              \
+    }                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(threads, 1)                                                                 \
+        experts_gate_up_bwd_##copies##x##most##_bf16(const __grid_constant__ GateUpBackwardParams p) {                       \
+        gate_up_backward<Ring<copies, most, stages, 64>, step>(p);                                                           \
+    }
+EXPERTS_BACKWARD(1, 64, 8, 8)
+EXPERTS_BACKWARD(2, 128, 16, 4)
