@@ -15,7 +15,7 @@ import (
 
 // fold is R10's sums and R11. The router's sums are taken in each Add. The experts' rows are not: the fold holds the buffers of a call,
 // and Flush folds all calls in one pass over the gradients. It copies what is not the backend's own, and what a later backward is
-// about to write (spare). Where the calls come to more than mostHeld, their whole segments are folded ahead of Flush, into the FP32
+// about to write (spare). What it holds is known to the host alone, so a graph has all of a stream, up to Flush, or none of it. Where the calls come to more than mostHeld, their whole segments are folded ahead of Flush, into the FP32
 // gradients or, for BF16, into FP32 sums of the fold's own; the rows left over, fewer than a segment to an expert, wait in a store.
 type fold struct {
 	l    *layer
@@ -27,8 +27,9 @@ type fold struct {
 	owned              []pointer // what Close gives back
 
 	held    []heldCall
-	bytes   int  // of the calls held
-	waiting bool // rows may wait in the store
+	bytes   int    // of the calls held
+	waiting bool   // rows may wait in the store
+	capture uint64 // that the stream so far is in; 0 for none
 
 	ints       pointer // waiting, before, count, start, order [E+1] each, and the state
 	base, rows scratch
@@ -117,6 +118,9 @@ func (f *fold) Add(a backend.FoldArgs) error {
 	}
 	l.stages.Lock()
 	defer l.stages.Unlock()
+	if err := f.stays(); err != nil {
+		return err
+	}
 	s := &launches{layer: l}
 	c := heldCall{tokens: a.Rows.Tokens, kept: map[pointer]int{}}
 	bytes := 0
@@ -155,6 +159,16 @@ func (f *fold) Add(a backend.FoldArgs) error {
 	}
 	f.held, f.bytes = append(f.held, c), f.bytes+bytes
 	return s.err
+}
+
+// stays refuses a stream that is in a graph in part.
+func (f *fold) stays() error {
+	id, err := f.l.gpu.Capturing(f.l.stream)
+	if begun := len(f.held) > 0 || f.waiting || f.summing; err == nil && begun && id != f.capture {
+		return errors.New("cuda: a stream of gradients that is in a graph in part: need all of it, up to Flush, in one graph, or none")
+	}
+	f.capture = id
+	return err
 }
 
 // own gives the call memory.
@@ -270,6 +284,9 @@ func (f *fold) Flush() error {
 	l := f.l
 	l.stages.Lock()
 	defer l.stages.Unlock()
+	if err := f.stays(); err != nil {
+		return err
+	}
 	s := &launches{layer: l}
 	switch {
 	case f.bf16:
@@ -414,6 +431,3 @@ func (f *fold) free() error {
 	delete(f.l.folds, f)
 	return nil
 }
-
-// between says whether nothing of a stream is on its way.
-func (f *fold) between() bool { return len(f.held) == 0 && !f.waiting && !f.summing }

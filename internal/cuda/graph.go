@@ -6,7 +6,6 @@ package cuda
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/samebit/samebit/backend"
@@ -20,32 +19,13 @@ type graph struct {
 }
 
 // Capture makes a graph of the stages that do asks for, without running them. They must have run once before, so that
-// nothing has to be allocated on the way; their buffers must live as long as the graph. A stream of gradients lies in one graph
-// from its first Add to its Flush, or outside of it: what an Add leaves for Flush is known to the host alone.
+// nothing has to be allocated on the way; their buffers must live as long as the graph.
 func (b *Backend) Capture(do func() error) (backend.Graph, error) {
-	if err := b.betweenStreams("begins"); err != nil {
-		return nil, err
-	}
 	exec, err := b.gpu.Capture(b.stream, do)
 	if err != nil {
 		return nil, err
 	}
-	g := &graph{b, exec}
-	if err := b.betweenStreams("ends"); err != nil {
-		return nil, errors.Join(err, g.Close())
-	}
-	return g, nil
-}
-
-func (b *Backend) betweenStreams(what string) error {
-	b.stages.Lock()
-	defer b.stages.Unlock()
-	for f := range b.folds {
-		if !f.between() {
-			return fmt.Errorf("cuda: a graph %s amid a stream of gradients: need the whole stream in it, up to Flush, or none of it", what)
-		}
-	}
-	return nil
+	return &graph{b, exec}, nil
 }
 
 // Replay runs the graph after all work asked for before; it does not wait.
