@@ -7,20 +7,13 @@
 #include "backward.cuh"
 #include "product.cuh"
 
-// SwigluGradient is R8 for a row's column, before the casts.
+// SwigluGradient is R8 for a row's column, before the casts: from silu(g) and s = sigmoid(g).
 struct SwigluGradient {
     float dg, du, hw, term;
 };
 
-template <bool easy> __device__ __forceinline__ float silu_and_sigmoid(float g, float &s) {
-    if constexpr (easy) return contract::silu_easy(g, s);
-    s = contract::sigmoid(g);
-    return contract::silu(g);
-}
-
-template <bool easy> __device__ __forceinline__ SwigluGradient swiglu_backward(float g, float u, float q, float w) {
+__device__ __forceinline__ SwigluGradient swiglu_backward(float g, float u, float silu, float s, float q, float w) {
     SwigluGradient d;
-    float s, silu = silu_and_sigmoid<easy>(g, s);
     float h = contract::bf16(ptx::pack_bf16(__fmul_rn(silu, u), 0.f) & 0xFFFF); // a NaN is a NaN here
     float dh = __fmul_rn(q, w), slope = __fmul_rn(s, __fadd_rn(1.f, __fmul_rn(g, __fsub_rn(1.f, s))));
     d.term = __fmul_rn(q, h);
@@ -51,24 +44,26 @@ __device__ __forceinline__ float join(float first, float second, int bit) {
 
 // swiglu_backward8 makes what eight of the tokens have, the first or the second, from g, u and q as the accumulators hold them; and
 // pair, of each column half, the sums of q*h over two columns. Columns past the width, where inside says no, count there
-// as -0, which changes no sum. It says whether the result stands.
-template <bool easy>
-__device__ __forceinline__ bool swiglu_backward8(Gradients16 &d, float *pair, int second, const float *q, const float *g, const float *u,
+// as -0, which changes no sum.
+__device__ __forceinline__ void swiglu_backward8(Gradients16 &d, float *pair, int second, const float *q, const float *g, const float *u,
                                                  float lo_weight, float hi_weight, const bool (&inside)[2]) {
-    bool stands = true;
+    float silu[4], s[4];
+    bool easy = true;
+#pragma unroll
+    for (int i = 0; i < 4; i++) silu[i] = contract::silu_easy(g[i], s[i]), easy &= contract::silu_is_easy(g[i]);
+    if (!easy) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) silu[i] = contract::silu(g[i]), s[i] = contract::sigmoid(g[i]);
+    }
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-        int i = 2 * e + second, at = 2 * e;
-        SwigluGradient lo = swiglu_backward<easy>(g[at], u[at], q[at], lo_weight), hi = swiglu_backward<easy>(g[at + 1], u[at + 1], q[at + 1], hi_weight);
-        pair[e] = join(inside[e] ? lo.term : -0.f, inside[e] ? hi.term : -0.f, 4);
-        if constexpr (easy) {
-            stands &= contract::silu_is_easy(g[at]) & contract::silu_is_easy(g[at + 1]);
-            stands &= cast(d.dg[i], lo.dg, hi.dg) & cast(d.du[i], lo.du, hi.du) & cast(d.hw[i], lo.hw, hi.hw);
-        } else {
-            d.dg[i] = contract::round2(lo.dg, hi.dg), d.du[i] = contract::round2(lo.du, hi.du), d.hw[i] = contract::round2(lo.hw, hi.hw);
-        }
+        int i = 2 * e + second, lo = 2 * e, hi = lo + 1;
+        SwigluGradient a = swiglu_backward(g[lo], u[lo], silu[lo], s[lo], q[lo], lo_weight);
+        SwigluGradient b = swiglu_backward(g[hi], u[hi], silu[hi], s[hi], q[hi], hi_weight);
+        pair[e] = join(inside[e] ? a.term : -0.f, inside[e] ? b.term : -0.f, 4);
+        if (!(cast(d.dg[i], a.dg, b.dg) & cast(d.du[i], a.du, b.du) & cast(d.hw[i], a.hw, b.hw)))
+            d.dg[i] = contract::round2(a.dg, b.dg), d.du[i] = contract::round2(a.du, b.du), d.hw[i] = contract::round2(a.hw, b.hw);
     }
-    return __all_sync(~0u, stands);
 }
 
 // tree16 ends the trees over a warp's 16 columns: in each lane, that of token16.
@@ -183,8 +178,7 @@ template <class R, int step> __device__ __forceinline__ void down_backward(const
                         for (int second = 0; second < 2; second++) {
                             int j = 2 * sixteen + second, token = 8 * j + lane % 4 * 2;
                             float lo = __shfl_sync(~0u, weight, token), hi = __shfl_sync(~0u, weight, token + 1);
-                            if (!swiglu_backward8<true>(d, pair + 2 * j, second, q + 4 * j, gs + 4 * j, us + 4 * j, lo, hi, inside))
-                                swiglu_backward8<false>(d, pair + 2 * j, second, q + 4 * j, gs + 4 * j, us + 4 * j, lo, hi, inside);
+                            swiglu_backward8(d, pair + 2 * j, second, q + 4 * j, gs + 4 * j, us + 4 * j, lo, hi, inside);
                         }
                         uint32_t to = staged + sixteen * 16 * staging_pitch;
                         ptx::store_transposed4(to, d.dg[0], d.dg[1], d.dg[2], d.dg[3]);
