@@ -61,13 +61,17 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	partials := ceil(ceil(width, 16), 4) * 4
 	partial := s.scratch(&l.sums, 4*all*partials)
 	dy, pitch := s.aligned(&l.x, bf16(a.DY), tokens, l.Hidden, image.LayerPadBf16)
-	product(s, tiles.tiling, tiles.tiling.Down, &downBackwardParams{routed: l.w.routed.downTurned, shared: l.w.shared.downTurned, dy: dy, dyPitch: int64(pitch),
+	p := downBackwardParams{routed: l.w.routed.downTurned, shared: l.w.shared.downTurned, dy: dy, dyPitch: int64(pitch),
 		token: i32(a.Rows.Token), place: place, weight: fp32(a.Weight), tiles: tiles.list(), tileCount: tiles.count(),
 		g: fp32(a.Routed.G), u: fp32(a.Routed.U), sharedG: fp32(a.Shared.G), sharedU: fp32(a.Shared.U),
 		dg: bf16(a.RoutedGrad.DGate), du: bf16(a.RoutedGrad.DUp), hw: bf16(a.RoutedGrad.HW),
 		sharedDG: bf16(a.SharedGrad.DGate), sharedDU: bf16(a.SharedGrad.DUp), sharedHW: bf16(a.SharedGrad.HW), partial: partial,
 		hidden: int32(pitch), experts: int32(l.Experts), width: int32(l.Width), sharedWidth: int32(l.SharedWidth),
-		blocks: int32(ceil(width, copyRows*tiles.tiling.Copies)), partials: int32(partials)})
+		blocks: int32(ceil(width, copyRows*tiles.tiling.Copies)), partials: int32(partials)}
+	if (l.Width|l.SharedWidth)%8 == 0 && (p.dg|p.du|p.hw|p.sharedDG|p.sharedDU|p.sharedHW)%16 == 0 {
+		p.whole = 1
+	}
+	product(s, tiles.tiling, tiles.tiling.Down, &p)
 	run(s, image.ExpertsTreeBwdF32, [3]int{ceil(all, treeThreads)}, treeThreads, 0, &treeParams{offsets: i32(a.Rows.Offsets), partial: partial,
 		dweight: fp32(a.DWeight), experts: int32(l.Experts), width: int32(l.Width), sharedWidth: int32(l.SharedWidth), partials: int32(partials)})
 	return s.err

@@ -11,6 +11,8 @@ import "github.com/samebit/samebit/internal/cuda/image"
 var BackwardTilings = [...]Tiling{
 	{1, 64, 8, 8, 96, image.ExpertsGateUpBwd1x64Bf16, image.ExpertsDownBwd1x64Bf16},
 	{2, 128, 16, 4, 96, image.ExpertsGateUpBwd2x128Bf16, image.ExpertsDownBwd2x128Bf16},
+	{1, 64, 8, 8, 96, image.ExpertsGateUpBwdAround1Bf16, image.ExpertsDownBwd1x64Bf16},
+	{2, 128, 16, 4, 96, image.ExpertsGateUpBwdAroundBf16, image.ExpertsDownBwd2x128Bf16},
 }
 
 // backwardTilingFor chooses as tilingFor does.
@@ -20,7 +22,7 @@ func backwardTilingFor(tokens, topK, experts int) *Tiling {
 			return t
 		}
 	}
-	return &BackwardTilings[len(BackwardTilings)-1]
+	return &BackwardTilings[1]
 }
 
 const treeThreads = 128

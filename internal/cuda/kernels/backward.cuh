@@ -43,6 +43,7 @@ struct DownBackwardParams {
     float *partial; // [R,partials]: the sums of q*h over 16 columns
     int hidden, experts, width, shared_width;
     int blocks, partials; // of columns, of the widest expert; sums of a row
+    int whole, _;         // rows that are written are multiples of 16 bytes
 };
 
 struct TreeParams {

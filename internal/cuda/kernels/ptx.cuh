@@ -120,6 +120,12 @@ __device__ __forceinline__ uint4 load_shared16(uint32_t src) {
     return v;
 }
 
+__device__ __forceinline__ uint16_t load_shared2(uint32_t src) {
+    uint16_t v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(src) : "memory");
+    return v;
+}
+
 // Programmatic dependent launch: work before wait_before overlaps the kernel before this one in the stream; what that one
 // wrote is visible after it.
 __device__ __forceinline__ void wait_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
