@@ -32,6 +32,9 @@ type Options struct {
 	AllowReject  bool      // let a call with rejected tokens (R13) return without an error
 	Workers      int       // goroutines of a CPU backend; 0 for one a processor
 	MaxTokens    int       // tokens worked on at a time, which bounds the workspace; 0 for 4096
+
+	// Progress, where it is not nil, is told while weights are loaded, or refreshed, how many of their bytes have been.
+	Progress func(done, total int64)
 }
 
 const defaultMaxTokens = 4096

@@ -73,7 +73,8 @@ type Spec struct {
 	Weights    *contract.Weights
 	BF16Logits bool // round the logits to BF16 (R2)
 
-	// Copied, where it is not nil, is told of weights that have been copied, so that their memory can go.
+	// Copied, where it is not nil, is told of weights that have been copied, by Load and by Refresh, so that their memory can
+	// go. Calls may come at the same time.
 	Copied func([]contract.BF16)
 }
 

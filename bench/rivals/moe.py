@@ -55,6 +55,7 @@ def arguments():
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--time", type=float, default=1.0, help="seconds to run each case, at least")
     p.add_argument("--least", type=int, default=5, help="runs of each case, at least")
+    p.add_argument("--cold", action="store_true", help="no warm-up, for cases of which one run takes minutes")
     p.add_argument("--check", type=pathlib.Path, help="what samebit run wrote for the inputs: compare y and the routes with it")
     return p.parse_args()
 
@@ -106,7 +107,7 @@ def measure(args, block, experts, x, dy, tokens, backward):
     assert len(x) >= pool, f"{args.inputs} has {len(x)} tokens: need {pool}"
     windows = pool // tokens
     reset_peak()
-    times, warm, start, i = [], True, time.perf_counter(), 0
+    times, warm, start, i = [], not args.cold, time.perf_counter(), 0
     while warm or len(times) < args.least or sum(times) < args.time:
         window = slice(i % windows * tokens, (i % windows + 1) * tokens)
         block.zero_grad(set_to_none=True)  # not timed

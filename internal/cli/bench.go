@@ -60,6 +60,8 @@ func (*benchCommand) Help() string {
     forward+backward        a step of one micro-batch: Forward, Backward, Flush, all gradients cast to BF16
     forward+backward-fp32   a micro-batch among several: Forward, Backward, Flush, added to FP32 accumulators
 
+On a GPU a pass is timed there, in a CUDA graph of several runs over different tokens that lie in its memory already; peak and workspace are of its memory, too.
+
 GB/s is the weights that the tokens need - the router, the shared expert, the experts that they go to - read once a forward and once a backward; gradients and activations are not counted. Beside it stands its part of the bandwidth at which this machine reads memory, measured with as many workers.
 
 The peak is the most that the process had resident during a case, and workspace what of it is neither weights nor gradients. Made-up weights stay in memory beside what a backend makes of them; a checkpoint's do not, so that --checkpoint shows what a layer takes. The gradients of the full shape take 6.4 GB in FP32, 3.2 GB in BF16.
@@ -132,7 +134,7 @@ func (c *benchCommand) add(r *bench.Result) {
 // measure runs all cases, and writes the lines.
 func (c *benchCommand) measure(e *env) error {
 	settings := append(bench.Machine(), c.notes()...)
-	if c.Bandwidth {
+	if c.Bandwidth && slices.ContainsFunc(c.Backend, bench.ReadsHostMemory) {
 		progress := e.progress("reading memory")
 		b, err := bench.ReadBandwidth(cmp.Or(c.Workers, runtime.GOMAXPROCS(0)), progress.Set)
 		progress.Close()
@@ -150,7 +152,9 @@ func (c *benchCommand) measure(e *env) error {
 	to := bench.NewWriter(&lines)
 	c.Result.Devices = map[string]string{}
 	for _, backend := range c.Backend {
-		subject, err := open(samebit.Options{Backend: backend, Workers: c.Workers})
+		progress := e.progress("loading weights")
+		subject, err := open(samebit.Options{Backend: backend, Workers: c.Workers, Progress: progress.Set})
+		progress.Close()
 		if err != nil {
 			return err
 		}
@@ -191,7 +195,7 @@ func (c *benchCommand) cases(e *env, subject *bench.Subject, settings []bench.Se
 			if err != nil {
 				return err
 			}
-			if b := c.Result.Bandwidth; b != nil {
+			if b := c.Result.Bandwidth; b != nil && bench.ReadsHostMemory(subject.Backend()) {
 				r.Share = r.Rate() / b.All
 			}
 			c.add(r)

@@ -180,6 +180,45 @@ func TestLaunches(t *testing.T) {
 	}
 }
 
+// A queue's stages go into the stream that it is told, and its end leaves the layer's memory alone.
+func TestQueue(t *testing.T) {
+	b, f := fakeBackend(t)
+	s := tinyShape
+	w := testgen.Weights(s, 1)
+	l, err := b.Load(backend.Spec{Shape: s, Weights: &w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := f.Left()
+	q, err := l.(backend.Device).Queue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := newWork(t, q, s, testgen.Tokens(5, s.Hidden, 1), nil, false)
+	run := func(want driver.Stream) {
+		if err := v.run(q); err != nil {
+			t.Fatal(err)
+		}
+		if f.Stream != want {
+			t.Errorf("launched in stream %d, want %d", f.Stream, want)
+		}
+	}
+	run(7) // what the fake calls every stream it makes
+	for _, stream := range []driver.Stream{99, 0} {
+		q.Use(uintptr(stream))
+		run(stream)
+	}
+	if err := q.Refresh(); err == nil {
+		t.Error("a queue refreshed the layer")
+	}
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+	if f.Left() < before {
+		t.Errorf("%d allocations left, want the layer's %d", f.Left(), before)
+	}
+}
+
 // Every entry of the table is chosen for some number of tokens of the first model, or is there to be compared with.
 func TestTilingFor(t *testing.T) {
 	for tokens, most := range map[int]int{1: 64, 64: 64, 1024: 64, 2184: 64, 2185: 128, 4096: 128, 1 << 17: 128} {

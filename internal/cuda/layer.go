@@ -21,6 +21,7 @@ type layer struct {
 	*Backend
 	contract.Shape
 	from       *contract.Weights
+	copied     func([]contract.BF16) // of backend.Spec
 	w          *weights
 	bf16Logits int32
 	tiling     *Tiling // in place of tilingFor's choice; nil for that
@@ -37,7 +38,7 @@ func (b *Backend) Load(s backend.Spec) (backend.Layer, error) {
 	if s.Shape.Experts > mostExperts {
 		return nil, fmt.Errorf("cuda: %d experts: need at most %d", s.Shape.Experts, mostExperts)
 	}
-	l := &layer{Backend: b, Shape: s.Shape, from: s.Weights, w: &weights{}}
+	l := &layer{Backend: b, Shape: s.Shape, from: s.Weights, copied: s.Copied, w: &weights{}}
 	if s.BF16Logits {
 		l.bf16Logits = 1
 	}
@@ -50,12 +51,9 @@ func (b *Backend) Load(s backend.Spec) (backend.Layer, error) {
 
 // Refresh sends the weights again, to the same place, so that graphs that were captured before go on with the new ones.
 func (l *layer) Refresh() error {
-	if err := l.from.CheckFinite(); err != nil {
-		return err
-	}
 	l.stages.Lock()
 	defer l.stages.Unlock()
-	return l.upload(l.w, l.Shape, l.from)
+	return l.upload(l.w, l.Shape, l.from, l.copied)
 }
 
 // Close gives the weights' memory back.

@@ -97,6 +97,16 @@ func (m *memory) take(n int) (pointer, int, error) {
 	return p, size, nil
 }
 
+// Held is how many bytes of the GPU's memory this has, also those that wait to be used again.
+func (m *memory) Held() (bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range m.all {
+		bytes += int64(n)
+	}
+	return bytes
+}
+
 // trim gives idle memory back to the driver.
 func (m *memory) trim() error {
 	if err := m.gpu.Wait(m.stream); err != nil {

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/cpu/tcdot"
 	"github.com/samebit/samebit/internal/cuda/driver"
 )
 
@@ -39,10 +40,12 @@ type upload struct {
 	half   int
 	used   int
 	to     pointer
+	top    int // of all that was added, as tcdot.Top has it
+	copied func([]contract.BF16)
 }
 
-func (b *Backend) newUpload() (*upload, error) {
-	u := &upload{Backend: b}
+func (b *Backend) newUpload(copied func([]contract.BF16)) (*upload, error) {
+	u := &upload{Backend: b, copied: copied}
 	var err error
 	if u.pinned, err = b.gpu.Pinned(2 * stagingPart); err != nil {
 		return nil, err
@@ -70,6 +73,10 @@ func (u *upload) close() error {
 
 // add appends a matrix of columns to what goes to the pointer, each row padded to a pitch, then rows of zeros.
 func (u *upload) add(m []contract.BF16, columns, pitch, zeros int) error {
+	if u.copied != nil {
+		defer u.copied(m)
+	}
+	u.top = max(u.top, tcdot.Top(m))
 	if columns == pitch {
 		if err := u.bytes(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(m))), 2*len(m))); err != nil {
 			return err
@@ -126,15 +133,21 @@ func (u *upload) begin(to *pointer, elements int) error {
 	return nil
 }
 
-// upload sends the weights to w, whose memory it allocates the first time.
-func (b *Backend) upload(w *weights, s contract.Shape, from *contract.Weights) error {
-	u, err := b.newUpload()
+// notFinite is the top of weights with an infinity or a NaN.
+const notFinite = 255
+
+// upload sends the weights to w, whose memory it allocates the first time, and refuses those that are not finite (R13).
+func (b *Backend) upload(w *weights, s contract.Shape, from *contract.Weights, copied func([]contract.BF16)) error {
+	u, err := b.newUpload(copied)
 	if err != nil {
 		return err
 	}
 	err = u.all(w, s, from)
 	if e := u.close(); err == nil {
 		err = e
+	}
+	if err == nil && u.top == notFinite {
+		err = from.CheckFinite()
 	}
 	return err
 }
