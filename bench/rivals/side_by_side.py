@@ -37,7 +37,7 @@ def main():
         # The rivals get ready first, so that nothing else uses the GPU while something is timed.
         alive = theirs.wait("# ready", min(args.part, left() / 2))
         header = [line for line in (args.out / "theirs.txt").read_text().splitlines() if line.startswith(("gpu:", "driver:", "clock:"))]
-        header += [f"commit: {args.commit}", f"command: {args.binaries.name}/cuda.test {' '.join(flags(args))}"]
+        header += [f"commit: {args.commit}", f"command: {args.ours}"]
         (args.out / "ours.txt").write_text("\n".join(header) + "\n\n")
         took = 0.0
         for round in range(args.rounds):
@@ -65,19 +65,17 @@ def arguments():
     p.add_argument("--limit", type=float, default=150, help="seconds for everything")
     p.add_argument("--part", type=float, default=60, help="seconds for one part of a round")
     p.add_argument("--rounds", type=int, default=9, help="at most")
-    p.add_argument("--bench", default="^BenchmarkLayer", help="which of cuda.test's benchmarks")
+    p.add_argument("--ours", default="cuda.test -test.run ^$ -test.bench ^BenchmarkLayer -test.benchtime 1x",
+                   help="program of BINARIES that prints our lines, and its arguments")
     p.add_argument("--rival", default=f"{sys.executable} {HERE / 'gpu.py'}", help="what runs the rivals")
     p.add_argument("--rival-flags", default="", help="more flags for it")
     return p.parse_args()
 
 
-def flags(args):
-    return ["-test.run", "^$", "-test.bench", args.bench, "-test.benchtime", "1x"]
-
-
 def ours(args, seconds):
     """One run of our benchmarks; complete lines go to ours.txt as they come."""
-    program = [str((args.binaries / "cuda.test").resolve()), *flags(args)]
+    name, *flags = args.ours.split()
+    program = [str((args.binaries / name).resolve()), *flags]
     with (args.out / "ours.err").open("a") as errors:
         p = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
                              env={**os.environ, "SAMEBIT_REQUIRE": "cuda"})
@@ -96,7 +94,7 @@ def ours(args, seconds):
         status = p.wait()
         timer.cancel()
     if status != 0 or wanted == 0:
-        print(f"cuda.test: exit status {status}, {wanted} results: see ours.err", flush=True)
+        print(f"{name}: exit status {status}, {wanted} results: see ours.err", flush=True)
 
 
 class Theirs:
