@@ -24,27 +24,31 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 LINE = re.compile(r"BenchmarkLayer/(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op\b")
+OURS = "cuda.test -test.run ^$ -test.bench ^BenchmarkLayer -test.benchtime 1x"
+STAGES = "gateup", "down", "combine"  # of the routed and the shared experts, as BenchmarkLayer names them
 RESERVE = 3  # seconds, for the table and for ending what runs
 
 
 def main():
     args = arguments()
     args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "ours.err").unlink(missing_ok=True)
     end = time.monotonic() + args.limit - RESERVE
     left = lambda: end - time.monotonic()
     theirs = Theirs(args)
     try:
         # The rivals get ready first, so that nothing else uses the GPU while something is timed.
-        alive = theirs.wait("# ready", min(args.part, left() / 2))
+        alive = theirs.wait("# ready", min(args.part, 0.7 * left()))
         header = [line for line in (args.out / "theirs.txt").read_text().splitlines() if line.startswith(("gpu:", "driver:", "clock:"))]
-        header += [f"commit: {args.commit}", f"command: {args.ours}"]
+        header += [f"commit: {args.commit}", f"command: {'; '.join(args.ours)}"]
         (args.out / "ours.txt").write_text("\n".join(header) + "\n\n")
         took = 0.0
         for round in range(args.rounds):
             if round > 0 and left() < took:
                 break
             began = time.monotonic()
-            ours(args, min(args.part, left()))
+            for program in args.ours:
+                ours(args, program, min(args.part, left()))
             alive = alive and theirs.round(min(args.part, left()))
             took = time.monotonic() - began
             print(f"round {round + 1}: {took:.1f} s, {left():.1f} s left", flush=True)
@@ -65,36 +69,42 @@ def arguments():
     p.add_argument("--limit", type=float, default=150, help="seconds for everything")
     p.add_argument("--part", type=float, default=60, help="seconds for one part of a round")
     p.add_argument("--rounds", type=int, default=9, help="at most")
-    p.add_argument("--ours", default="cuda.test -test.run ^$ -test.bench ^BenchmarkLayer -test.benchtime 1x",
-                   help="program of BINARIES that prints our lines, and its arguments")
+    p.add_argument("--ours", action="append", help="program of BINARIES that prints our lines, or writes them to the file {out}, with its"
+                   f" arguments; may be given again; {OURS} where it is not")
     p.add_argument("--rival", default=f"{sys.executable} {HERE / 'gpu.py'}", help="what runs the rivals")
     p.add_argument("--rival-flags", default="", help="more flags for it")
-    return p.parse_args()
+    args = p.parse_args()
+    args.ours = args.ours or [OURS]
+    return args
 
 
-def ours(args, seconds):
-    """One run of our benchmarks; complete lines go to ours.txt as they come."""
-    name, *flags = args.ours.split()
-    program = [str((args.binaries / name).resolve()), *flags]
-    with (args.out / "ours.err").open("a") as errors:
-        p = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
-                             env={**os.environ, "SAMEBIT_REQUIRE": "cuda"})
+def ours(args, program, seconds):
+    """One run of a program of ours; complete lines go to ours.txt as they come."""
+    written = args.out / "ours.new"
+    written.unlink(missing_ok=True)
+    name, *flags = program.replace("{out}", str(written)).split()
+    with (args.out / "ours.err").open("a") as errors, (args.out / "ours.txt").open("a") as to:
+        p = subprocess.Popen([str((args.binaries / name).resolve()), *flags], stdout=subprocess.PIPE, stderr=errors, text=True,
+                             start_new_session=True, env={**os.environ, "SAMEBIT_REQUIRE": "cuda"})
         timer = threading.Timer(max(seconds, 1), kill, [p])
         timer.start()
-        wanted = 0
-        with (args.out / "ours.txt").open("a") as to:
-            for line in p.stdout:
-                if LINE.match(line) or re.match(r"(goos|goarch|cpu): ", line):
-                    wanted += LINE.match(line) is not None
-                    to.write(line)
-                    to.flush()
-                else:
-                    errors.write(line)
-                    errors.flush()
+        results = sum(kept(line, to, errors) for line in p.stdout)
         status = p.wait()
         timer.cancel()
-    if status != 0 or wanted == 0:
-        print(f"{name}: exit status {status}, {wanted} results: see ours.err", flush=True)
+        if written.exists():
+            results += sum(kept(line, to, errors) for line in written.read_text().splitlines(True))
+            written.unlink()
+    if status != 0 or results == 0:
+        print(f"{name}: exit status {status}, {results} results: see ours.err", flush=True)
+
+
+def kept(line, to, errors):
+    """Writes a line where it belongs; is it a result?"""
+    result = LINE.match(line) is not None
+    file = to if result or re.match(r"(Unit|goos:|goarch:|cpu:) ", line) else errors
+    file.write(line)
+    file.flush()
+    return result
 
 
 class Theirs:
@@ -144,16 +154,23 @@ def kill(process):
 
 
 def table(out):
-    """Milliseconds of each case by who took them, and the others' as multiples of ours."""
+    """Milliseconds of each case by who took them, and how many times as long as ours the others are. What our experts take alone
+    is the sum of their stages' times; it counts the shared expert in."""
     times = {}
     for path in (out / "ours.txt", out / "theirs.txt"):
         for line in path.read_text().splitlines() if path.exists() else []:
             if m := LINE.match(line):
                 part = dict(p.split("=", 1) for p in m[1].split("/"))
-                by = part.get("rival", part.get("backend"))
-                times.setdefault((part["pass"], int(part["tokens"])), {}).setdefault(by, []).append(float(m[2]) / 1e6)
+                if part["shape"] != "qwen3-next":
+                    continue
+                case, by = times.setdefault((part["pass"], int(part["tokens"])), {}), part.get("rival", part.get("backend"))
+                case.setdefault(by, []).append(float(m[2]) / 1e6)
+                stages = {unit: float(value) / 1e6 for value, unit in re.findall(r"([\d.]+) (\w+)-ns\b", line)}
+                fastest = [min((v for unit, v in stages.items() if re.fullmatch(s + r"\d*", unit)), default=None) for s in STAGES]
+                if by == "cuda" and None not in fastest:
+                    case.setdefault("cuda's experts", []).append(sum(fastest))
     names = sorted({by for case in times.values() for by in case} - {"cuda"})
-    rows = [["pass", "tokens", "cuda ms", "spread"] + [cell for n in names for cell in (f"{n} ms", "ratio")]]
+    rows = [["pass", "tokens", "cuda", "spread"] + [cell for n in names for cell in (n, "ratio")]]
     for (what, tokens), case in sorted(times.items()):
         own = case.get("cuda", [])
         row = [what, str(tokens), shown(own), f"{max(own) / min(own) - 1:.1%}" if own else "-"]
@@ -161,7 +178,7 @@ def table(out):
             row += [shown(case.get(n, [])), f"{statistics.median(case[n]) / statistics.median(own):.2f}" if own and n in case else "-"]
         rows.append(row)
     widths = [max(map(len, column)) for column in zip(*rows)]
-    return "".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() + "\n" for row in rows)
+    return "ms\n" + "".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() + "\n" for row in rows)
 
 
 def shown(times):
