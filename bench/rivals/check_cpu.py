@@ -28,9 +28,10 @@ def main():
     w = made_up.weights(s, "cpu")
     for f in dataclasses.fields(w):
         getattr(w, f.name).mul_(8)  # louder than a model's, so that a small shape's experts do not all but vanish
-    gpu.check_block(gpu.block(s, w, "cpu"), s, w, "cpu")
+    gpu.check_block(gpu.block(s, w, "cpu"), s, w, "cpu", 24)
     wide = made_up.Weights(*(getattr(w, f.name).float() for f in dataclasses.fields(w)))  # Triton's interpreter knows no BF16 products
-    gpu.check_experts(s, wide, "cpu", [Tile(16, 32, 64, 1, 4, 4), Tile(16, 64, 32, 4, 4, 4), Tile(32, 128, 64, 3, 4, 4)])
+    for tile in Tile(16, 32, 64, 1, 4, 4), Tile(16, 64, 32, 4, 4, 4), Tile(32, 128, 64, 3, 4, 4):
+        gpu.check_experts(s, wide, "cpu", tile, 40)
 
 
 def check_bits(folder, inputs):

@@ -25,6 +25,7 @@ import triton_experts
 import truth
 
 WARM_UP = 3  # replays that are not counted
+LAST = 8  # tokens that are checked, the last of a batch
 FEW = 9  # runs without a graph, beside those in one
 
 
@@ -164,7 +165,8 @@ class Transformers:
         self.block.zero_grad(set_to_none=True)
 
     def check(self, tokens):
-        check_block(self.block, self.s, self.w, "cuda")
+        for n in {LAST, max(tokens)}:
+            check_block(self.block, self.s, self.w, "cuda", n)
         self.block.zero_grad(set_to_none=True)
 
 
@@ -185,17 +187,17 @@ def block(s, w, device):
     return b
 
 
-def check_block(b, s, w, device):
-    """Is it the same layer? y and dx against float64, over the block's own routes: its logits are BF16."""
-    x, dy = (made_up.tokens(8, s, 99, device, role) for role in (made_up.TOKENS, made_up.UPSTREAM))
+def check_block(b, s, w, device, tokens):
+    """Is it the same layer? y and dx of the last tokens against float64, over the block's own routes: its logits are BF16."""
+    x, dy = (made_up.tokens(tokens, s, 99, device, role) for role in (made_up.TOKENS, made_up.UPSTREAM))
     x.requires_grad_()
     y = b(x[None])[0]
     y.backward(dy)
-    exact = x.detach().double().requires_grad_()
-    need = truth.layer(exact, w, b.gate(x)[2])
-    need.backward(dy.double())
-    truth.check("transformers-grouped_mm", "y", y.detach(), need.detach())
-    truth.check("transformers-grouped_mm", "dx", x.grad, exact.grad)
+    exact = x[-LAST:].detach().double().requires_grad_()
+    need = truth.layer(exact, w, b.gate(x)[2][-LAST:])
+    need.backward(dy[-LAST:].double())
+    truth.check("transformers-grouped_mm", "y", tokens, y[-LAST:].detach(), need.detach())
+    truth.check("transformers-grouped_mm", "dx", tokens, x.grad[-LAST:], exact.grad)
 
 
 class Triton:
@@ -216,19 +218,20 @@ class Triton:
         self.run(tokens, 0, False)()
 
     def check(self, tokens):
-        check_experts(self.s, self.w, "cuda", map(triton_experts.tile_for, tokens))
+        largest = {triton_experts.tile_for(n): max(n, 24) for n in sorted(tokens)}  # that each tile is for
+        for tile, n in largest.items():
+            check_experts(self.s, self.w, "cuda", tile, n)
 
 
-def check_experts(s, w, device, tiles):
-    """Is it the same layer, with every tile? y against float64, over the same routes, of which one expert has a whole tile and more."""
-    x = made_up.tokens(24, s, 99, device).to(w.down.dtype)
+def check_experts(s, w, device, tile, tokens):
+    """Is it the same layer? y of the last tokens against float64, over the same routes."""
+    x = made_up.tokens(tokens, s, 99, device).to(w.down.dtype)
     ids, _ = truth.route(x.float(), w.router, s.top)
-    ids[:, -1] = torch.where((ids == ids[0, 0]).any(-1), ids[:, -1], ids[0, 0])
+    ids[:, -1] = torch.where((ids == ids[-1, 0]).any(-1), ids[:, -1], ids[-1, 0])  # an expert of all tokens, more than a tile holds
     weights = (x.float() @ w.router.float().T).gather(1, ids).softmax(-1)
-    need = truth.layer(x.double(), w, ids, shared=False)
-    for tile in dict.fromkeys(tiles):
-        p = triton_experts.plan(ids, weights, s.experts, tile)
-        truth.check(f"triton-experts {tile}", "y", triton_experts.experts(x, w.gate_up, w.down, p), need)
+    y = triton_experts.experts(x, w.gate_up, w.down, triton_experts.plan(ids, weights, s.experts, tile))
+    need = truth.layer(x[-LAST:].double(), w, ids[-LAST:], shared=False)
+    truth.check(f"triton-experts {tile}", "y", tokens, y[-LAST:], need)
 
 
 def print_settings(args):

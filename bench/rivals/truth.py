@@ -30,10 +30,10 @@ def expert(x, gate_up, down):
     return (torch.nn.functional.silu(gate) * up) @ down.double().T
 
 
-def check(name, what, have, need):
-    """Prints how far have is from need, and fails where it is far."""
+def check(name, what, tokens, have, need):
+    """Prints how far have, the last of so many tokens, is from need, and fails where it is far."""
     off = have.double() - need
     relative = (off.norm() / need.norm()).item()
-    print(f"# {name}: {what} of {len(have)} tokens differs from float64 by {relative:.2e} (relative L2), {off.abs().max():.2e} at most",
-          flush=True)
+    print(f"# {name}: {what} of the last {len(have)} of {tokens} tokens differs from float64 by {relative:.2e} (relative L2),",
+          f"{off.abs().max():.2e} at most", flush=True)
     assert relative < BOUND, f"{name}: {what} is another layer's: found {relative}, need less than {BOUND}"
