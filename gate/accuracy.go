@@ -24,13 +24,11 @@ const (
 	ownBound      = 2e-7 // of the gate's float64 layer: transformers takes its softmax in FP32, and keeps its gradients so
 )
 
-// float64Routes counts the tokens that float64 sends to another set of experts, and measures the logits. Made-up tokens and
-// weights are short integers at one scale, and their products fit FP32 without an error; so each channel gets a factor, as from a
-// norm's weights.
+// float64Routes counts the tokens that float64 sends to another set of experts, and measures the logits.
 func float64Routes(c *check) {
 	c.needFloat64()
-	w := c.input(c.most)
-	w.x, w.dy = uneven(w.x, c.Shape.Hidden), nil
+	w := c.uneven(c.most)
+	w.dy = nil
 	p := c.run(w)
 	unlike, ties, logits := 0, 0, &deviation{}
 	l := layer64{c.Shape, c.Weights}
@@ -54,17 +52,17 @@ func float64Routes(c *check) {
 	c.digest(p.routes()...)
 }
 
-// uneven gives each of h channels a factor of its own, from 0.5 up to 1.5.
-func uneven(x []BF16, h int) []BF16 {
-	factors := make([]float64, h)
-	for j := range factors {
-		factors[j] = 0.5 + float64(uint32(j)*0x9E3779B9)/(1<<32)
+// uneven makes n tokens and their upstream gradients, with a factor for each channel, from 0.5 up to 1.5, as from a norm's weights.
+// Without, numbers and weights are short integers at one scale, whose products fit FP32: there would be no error to measure.
+func (c *check) uneven(n int) work {
+	w := c.input(n)
+	for _, v := range [][]BF16{w.x, w.dy} {
+		for i := range v {
+			factor := 0.5 + float64(uint32(i%c.Shape.Hidden)*0x9E3779B9)/(1<<32)
+			v[i] = contract.Round(float32(float64(v[i].Float32()) * factor))
+		}
 	}
-	out := make([]BF16, len(x))
-	for i, v := range x {
-		out[i] = contract.Round(float32(float64(v.Float32()) * factors[i%h]))
-	}
-	return out
+	return w
 }
 
 // unlike says which experts took others' place, and how far apart in float64 the last that should be in and the first that
@@ -85,7 +83,7 @@ func float64Accuracy(c *check) {
 	if c.Shape.Hidden*c.Shape.Width > 1<<14 {
 		n = c.few(64)
 	}
-	w := c.input(n)
+	w := c.uneven(n)
 	w.gradients = true
 	p := c.run(w)
 	exact := layer64{c.Shape, c.Weights}.run(w.x, w.dy, p.ids)
