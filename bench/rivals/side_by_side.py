@@ -1,12 +1,13 @@
 # Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
 
-"""Runs BenchmarkLayer of internal/cuda and gpu.py in turn, on one GPU: ours, theirs, ours, theirs, until the time is up.
+"""Runs our benchmarks and gpu.py in turn, on one GPU: ours, theirs, ours, theirs, until the time is up.
 
     python3 bench/rivals/side_by_side.py BINARIES --commit NAME --out RESULTS
 
-BINARIES holds cuda.test, the test binary of internal/cuda. RESULTS gets ours.txt and theirs.txt, Go benchmark lines that are
-written as they come, both programs' errors, and table.txt, which is also printed last: the median of all rounds, and how many
-times as long the others take. A part that hangs is ended, and what the other parts gave is kept.
+BINARIES holds cuda.test, the test binary of internal/cuda, whose BenchmarkLayer times the forward, and samebit, whose bench times
+forward and backward. RESULTS gets ours.txt and theirs.txt, Go benchmark lines that are written as they come, all programs' errors,
+and table.txt, which is also printed last: the median of all rounds, and how many times as long the others take. A part that hangs
+is ended, and what the other parts gave is kept.
 """
 
 import argparse
@@ -24,7 +25,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 LINE = re.compile(r"BenchmarkLayer/(\S+?)(?:-\d+)?\s+\d+\s+([\d.]+) ns/op\b")
-OURS = "cuda.test -test.run ^$ -test.bench ^BenchmarkLayer -test.benchtime 1x"
+OURS = ["cuda.test -test.run ^$ -test.bench ^BenchmarkLayer -test.benchtime 1x",
+        "samebit bench --backend cuda --shape qwen3-next --tokens 1,8,64,256,1024,4096,16384,32768"
+        " --pass forward+backward,forward+backward-fp32 --count 25 --no-bandwidth --out {out}"]
 STAGES = "gateup", "down", "combine"  # of the routed and the shared experts, as BenchmarkLayer names them
 RESERVE = 3  # seconds, for the table and for ending what runs
 
@@ -38,7 +41,7 @@ def main():
     theirs = Theirs(args)
     try:
         # The rivals get ready first, so that nothing else uses the GPU while something is timed.
-        alive = theirs.wait("# ready", min(args.part, 0.7 * left()))
+        alive = theirs.wait("# ready", min(60, 0.7 * left()))
         header = [line for line in (args.out / "theirs.txt").read_text().splitlines() if line.startswith(("gpu:", "driver:", "clock:"))]
         header += [f"commit: {args.commit}", f"command: {'; '.join(args.ours)}"]
         (args.out / "ours.txt").write_text("\n".join(header) + "\n\n")
@@ -63,18 +66,18 @@ def main():
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("binaries", type=pathlib.Path, help="folder with cuda.test")
+    p.add_argument("binaries", type=pathlib.Path, help="folder with cuda.test and samebit")
     p.add_argument("--out", type=pathlib.Path, required=True, help="folder for the results")
     p.add_argument("--commit", required=True, help="what cuda.test was built from")
     p.add_argument("--limit", type=float, default=150, help="seconds for everything")
-    p.add_argument("--part", type=float, default=60, help="seconds for one part of a round")
+    p.add_argument("--part", type=float, default=40, help="seconds for one part of a round")
     p.add_argument("--rounds", type=int, default=9, help="at most")
     p.add_argument("--ours", action="append", help="program of BINARIES that prints our lines, or writes them to the file {out}, with its"
-                   f" arguments; may be given again; {OURS} where it is not")
+                   " arguments; may be given again")
     p.add_argument("--rival", default=f"{sys.executable} {HERE / 'gpu.py'}", help="what runs the rivals")
     p.add_argument("--rival-flags", default="", help="more flags for it")
     args = p.parse_args()
-    args.ours = args.ours or [OURS]
+    args.ours = args.ours or OURS
     return args
 
 
@@ -84,8 +87,12 @@ def ours(args, program, seconds):
     written.unlink(missing_ok=True)
     name, *flags = program.replace("{out}", str(written)).split()
     with (args.out / "ours.err").open("a") as errors, (args.out / "ours.txt").open("a") as to:
-        p = subprocess.Popen([str((args.binaries / name).resolve()), *flags], stdout=subprocess.PIPE, stderr=errors, text=True,
-                             start_new_session=True, env={**os.environ, "SAMEBIT_REQUIRE": "cuda"})
+        try:
+            p = subprocess.Popen([str((args.binaries / name).resolve()), *flags], stdout=subprocess.PIPE, stderr=errors, text=True,
+                                 start_new_session=True, env={**os.environ, "SAMEBIT_REQUIRE": "cuda"})
+        except OSError as e:
+            print(f"{name} does not run: {e}", flush=True)
+            return
         timer = threading.Timer(max(seconds, 1), kill, [p])
         timer.start()
         results = sum(kept(line, to, errors) for line in p.stdout)
