@@ -20,6 +20,7 @@ const (
 	ExpertsDownFwd2x128Bf16
 	ExpertsGateUpBwd1x64Bf16
 	ExpertsGateUpBwd2x128Bf16
+	ExpertsGateUpBwd2x192Bf16
 	ExpertsGateUpBwdAround1Bf16
 	ExpertsGateUpBwdAroundBf16
 	ExpertsGateUpFwd1x64Bf16
@@ -70,6 +71,7 @@ var Kernels = [...]string{
 	ExpertsDownFwd2x128Bf16:     "experts_down_fwd_2x128_bf16",
 	ExpertsGateUpBwd1x64Bf16:    "experts_gate_up_bwd_1x64_bf16",
 	ExpertsGateUpBwd2x128Bf16:   "experts_gate_up_bwd_2x128_bf16",
+	ExpertsGateUpBwd2x192Bf16:   "experts_gate_up_bwd_2x192_bf16",
 	ExpertsGateUpBwdAround1Bf16: "experts_gate_up_bwd_around1_bf16",
 	ExpertsGateUpBwdAroundBf16:  "experts_gate_up_bwd_around_bf16",
 	ExpertsGateUpFwd1x64Bf16:    "experts_gate_up_fwd_1x64_bf16",
