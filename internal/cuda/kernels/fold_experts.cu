@@ -141,7 +141,7 @@ template <class R> __device__ __forceinline__ void produce(const FoldParams &p, 
             ring.next();
             row = then;
         }
-        if (thread == 0) ptx::store_shared4(ring.piece(turn), ahead);
+        if (thread == 0) ptx::store_shared4(ring.piece(turn), uint32_t(ahead));
         ptx::group_sync(3, producers);
         piece = ptx::load_shared4(ring.piece(turn));
     }
