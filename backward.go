@@ -68,15 +68,14 @@ func (l *Layer) Backward(tape *Tape, dy []BF16, g *Gradients) ([]BF16, error) {
 func (l *Layer) backwardChunk(f work, dy, dx []BF16, g *Gradients) error {
 	m := &arena{machine: l.machine}
 	w := l.newBackwardWork(m, f)
+	w.between(m.alloc(backend.BF16, len(dy)), m.alloc(backend.BF16, len(dx)))
 	put(m, w.plan.DY, dy)
-	m.run(func() error { return l.stages.PlanBackward(w.plan) })
-	m.run(func() error { return l.stages.ExpertsBackward(w.experts) })
-	m.run(func() error { return l.stages.RouteBackward(w.route) })
-	m.run(func() error { return l.stages.RowsBackward(w.rows) })
-	m.run(func() error { return l.stages.InputGradient(w.input) })
+	var fold backend.Fold
 	if g != nil {
-		m.run(func() error { return g.fold.Add(w.fold) })
+		m.run(g.begin)
+		fold = g.fold
 	}
+	w.backward(m, l.stages, fold)
 	get(m, dx, w.input.DX)
 	return m.close()
 }
@@ -91,11 +90,39 @@ type backwardWork struct {
 	fold    backend.FoldArgs
 }
 
+// backward asks for the stages; fold is nil where the weights' gradients are not wanted.
+func (w *backwardWork) backward(m *arena, stages backend.Layer, fold backend.Fold) {
+	m.run(func() error { return stages.PlanBackward(w.plan) })
+	m.run(func() error { return stages.ExpertsBackward(w.experts) })
+	m.run(func() error { return stages.RouteBackward(w.route) })
+	m.run(func() error { return stages.RowsBackward(w.rows) })
+	m.run(func() error { return stages.InputGradient(w.input) })
+	if fold != nil {
+		m.run(func() error { return fold.Add(w.fold) })
+	}
+}
+
+// between has the backward read dy and write dx [T,H].
+func (w *backwardWork) between(dy, dx backend.Buffer) {
+	w.plan.DY, w.experts.DY, w.fold.DY, w.input.DX = dy, dy, dy, dx
+}
+
+// after has the backward take what a forward left, of no more tokens than there is room for.
+func (w *backwardWork) after(f *work) {
+	for _, r := range []*backend.Rows{&w.plan.Rows, &w.experts.Rows, &w.route.Rows, &w.rows.Rows, &w.input.Rows, &w.fold.Rows} {
+		r.Tokens = f.route.Tokens
+	}
+	w.plan.IDs, w.plan.Weights, w.plan.Z = f.route.IDs, f.route.Weights, f.route.Z
+	w.experts.Forward, w.experts.Routed, w.experts.Shared = f.plan.Rows, f.gateUp.Routed, f.gateUp.Shared
+	w.route.Logits, w.route.IDs, w.route.Weights, w.route.Z = f.route.Logits, f.route.IDs, f.route.Weights, f.route.Z
+	w.input.IDs, w.fold.IDs, w.fold.X = f.route.IDs, f.route.IDs, f.route.X
+}
+
+// newBackwardWork makes the buffers of the backward of a forward, but for dy and dx.
 func (l *Layer) newBackwardWork(m *arena, f work) backwardWork {
 	s, tokens := l.shape, f.route.Tokens
 	rows := l.newRows(m, tokens)
 	all := tokens * (s.TopK + 1)
-	dy := m.alloc(backend.BF16, tokens*s.Hidden)
 	weight, dweight := m.alloc(backend.FP32, all), m.alloc(backend.FP32, all)
 	routed := newRowGradients(m, tokens*s.TopK*s.Width)
 	var shared backend.RowGradients
@@ -109,18 +136,16 @@ func (l *Layer) newBackwardWork(m *arena, f work) backwardWork {
 	}
 	dlogits := m.alloc(backend.FP32, tokens*logits)
 	out := m.alloc(backend.BF16, all*s.Hidden)
-	return backwardWork{
-		plan: backend.PlanBackward{DY: dy, IDs: f.route.IDs, Weights: f.route.Weights, Z: f.route.Z, Rows: rows, Weight: weight},
-		experts: backend.ExpertsBackward{DY: dy, Rows: rows, Weight: weight, Forward: f.plan.Rows,
-			Routed: f.gateUp.Routed, Shared: f.gateUp.Shared, RoutedGrad: routed, SharedGrad: shared, DWeight: dweight},
-		route: backend.RouteBackward{Rows: rows, DWeight: dweight, Logits: f.route.Logits, IDs: f.route.IDs,
-			Weights: f.route.Weights, Z: f.route.Z, DLogits: dlogits, DZ: dz},
-		rows: backend.RowsBackward{Rows: rows, RoutedGrad: routed, SharedGrad: shared, Out: out},
-		input: backend.InputGradient{Rows: rows, In: out, IDs: f.route.IDs, DLogits: dlogits, DZ: dz,
-			DX: m.alloc(backend.BF16, tokens*s.Hidden)},
-		fold: backend.FoldArgs{X: f.route.X, DY: dy, Rows: rows, RoutedGrad: routed, SharedGrad: shared,
-			IDs: f.route.IDs, DLogits: dlogits, DZ: dz},
+	w := backwardWork{
+		plan:    backend.PlanBackward{Rows: rows, Weight: weight},
+		experts: backend.ExpertsBackward{Rows: rows, Weight: weight, RoutedGrad: routed, SharedGrad: shared, DWeight: dweight},
+		route:   backend.RouteBackward{Rows: rows, DWeight: dweight, DLogits: dlogits, DZ: dz},
+		rows:    backend.RowsBackward{Rows: rows, RoutedGrad: routed, SharedGrad: shared, Out: out},
+		input:   backend.InputGradient{Rows: rows, In: out, DLogits: dlogits, DZ: dz},
+		fold:    backend.FoldArgs{Rows: rows, RoutedGrad: routed, SharedGrad: shared, DLogits: dlogits, DZ: dz},
 	}
+	w.after(&f)
+	return w
 }
 
 func newRowGradients(m *arena, n int) backend.RowGradients {

@@ -5,6 +5,7 @@ package samebit
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/checkpoint"
@@ -20,7 +21,8 @@ type Layer struct {
 	options  Options
 	machine  backend.Backend
 	stages   backend.Layer
-	ranks    backend.Ranks          // stages, where they are spread over ranks; else nil
+	ranks    backend.Ranks // stages, where they are spread over ranks; else nil
+	loaded   *loading
 	source   *checkpoint.Checkpoint // nil for a layer made by New
 	tensors  []checkpoint.Entry
 }
@@ -65,6 +67,27 @@ func Load(c *checkpoint.Checkpoint, n int, o Options) (*Layer, error) {
 // New makes a layer of weights in memory. They are copied; a change to them counts from the next Refresh on.
 func New(s contract.Shape, w *contract.Weights, o Options) (*Layer, error) { return load(s, w, o, nil) }
 
+// loading is how far the weights have been copied.
+type loading struct {
+	mu          sync.Mutex
+	done, total int64
+	progress    func(done, total int64)
+	copied      func([]BF16)
+}
+
+// part notes weights that have been copied.
+func (p *loading) part(w []BF16) {
+	if p.copied != nil {
+		p.copied(w)
+	}
+	if p.progress != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.done += 2 * int64(len(w))
+		p.progress(p.done, p.total)
+	}
+}
+
 // load makes a layer; copied is told of weights that need not stay in memory.
 func load(s contract.Shape, w *contract.Weights, o Options, copied func([]BF16)) (*Layer, error) {
 	if o.NormTopK != nil {
@@ -86,15 +109,18 @@ func load(s contract.Shape, w *contract.Weights, o Options, copied func([]BF16))
 	if err != nil {
 		return nil, err
 	}
-	stages, err := machine.Load(backend.Spec{Shape: s, Weights: w, BF16Logits: o.RouterLogits == BF16Logits, Copied: copied})
+	part := s.Whole()
+	if o.Ranks != nil {
+		part = o.Ranks.Part(s)
+	}
+	loaded := &loading{total: 2 * int64(part.Size()), progress: o.Progress, copied: copied}
+	stages, err := machine.Load(backend.Spec{Shape: s, Weights: w, BF16Logits: o.RouterLogits == BF16Logits, Copied: loaded.part})
 	if err != nil {
 		machine.Close()
 		return nil, err
 	}
-	l := &Layer{shape: s, part: s.Whole(), options: o, machine: machine, stages: stages}
-	if l.ranks, _ = stages.(backend.Ranks); l.ranks != nil {
-		l.part = l.ranks.Part()
-	}
+	l := &Layer{shape: s, part: part, options: o, machine: machine, stages: stages, loaded: loaded}
+	l.ranks, _ = stages.(backend.Ranks)
 	return l, nil
 }
 
@@ -117,7 +143,7 @@ func (l *Layer) Refresh() error {
 	if l.unusable == errClosed {
 		return errClosed
 	}
-	l.unusable = nil
+	l.unusable, l.loaded.done = nil, 0
 	if err := l.stages.Refresh(); err != nil {
 		l.unusable = fmt.Errorf("the layer's weights were refused: %w", err)
 	}
@@ -197,16 +223,14 @@ func (l *Layer) Forward(x []BF16, options ...ForwardOption) (*Output, error) {
 func (l *Layer) forwardChunk(x []BF16, f forward, out *Output, from, to int) error {
 	m := &arena{machine: l.machine}
 	w := l.newWork(m, to-from, f.train)
+	size := (to - from) * l.shape.Hidden
+	w.between(m.alloc(backend.BF16, size), m.alloc(backend.BF16, size))
 	put(m, w.route.X, rowsOf(x, from, to, l.shape.Hidden))
 	if f.replaying {
 		w.route.Replay = m.alloc(backend.I32, (to-from)*l.shape.TopK)
 		put(m, w.route.Replay, rowsOf(f.replay, from, to, l.shape.TopK))
 	}
-	m.run(func() error { return l.stages.Route(w.route) })
-	m.run(func() error { return l.stages.Plan(w.plan) })
-	m.run(func() error { return l.stages.GateUp(w.gateUp) })
-	m.run(func() error { return l.stages.Down(w.down) })
-	m.run(func() error { return l.stages.Combine(w.combine) })
+	w.forward(m, l.stages)
 	get(m, rowsOf(out.Y, from, to, l.shape.Hidden), w.combine.Y)
 	out.Routes.read(m, w.route, from, to, l.shape)
 	if m.err == nil && f.train {

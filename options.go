@@ -36,6 +36,9 @@ type Options struct {
 	// Ranks, where it is not nil, spreads the layer over ranks: see package parallel. Each rank opens the layer, calls the same
 	// methods in the same order, and gives its own tokens. The other methods then must not be called concurrently.
 	Ranks backend.Spreader
+
+	// Progress, where it is not nil, is told while weights are loaded, or refreshed, how many of their bytes have been.
+	Progress func(done, total int64)
 }
 
 const defaultMaxTokens = 4096

@@ -12,7 +12,7 @@ import (
 // arena is the buffers of one piece of work, freed together. Its first error stops all that follows, so that a list of
 // stages reads without a check between any two.
 type arena struct {
-	machine backend.Backend
+	machine backend.Memory
 	buffers []backend.Buffer
 	err     error
 }
@@ -70,12 +70,21 @@ type work struct {
 	combine backend.Combine
 }
 
+// forward asks for the stages.
+func (w *work) forward(m *arena, stages backend.Layer) {
+	m.run(func() error { return stages.Route(w.route) })
+	m.run(func() error { return stages.Plan(w.plan) })
+	m.run(func() error { return stages.GateUp(w.gateUp) })
+	m.run(func() error { return stages.Down(w.down) })
+	m.run(func() error { return stages.Combine(w.combine) })
+}
+
+// newWork makes the buffers, but for x and y.
 func (l *Layer) newWork(m *arena, tokens int, train bool) work {
 	s := l.shape
 	slots := tokens * s.TopK
 	route := backend.Route{
 		Tokens:  tokens,
-		X:       m.alloc(backend.BF16, tokens*s.Hidden),
 		Logits:  m.alloc(backend.FP32, tokens*s.Experts),
 		Status:  m.alloc(backend.I32, tokens),
 		IDs:     m.alloc(backend.I32, slots),
@@ -90,12 +99,22 @@ func (l *Layer) newWork(m *arena, tokens int, train bool) work {
 	}
 	out := m.alloc(backend.BF16, tokens*(s.TopK+1)*s.Hidden)
 	return work{
-		route:  route,
-		plan:   backend.Plan{IDs: route.IDs, Rows: rows},
-		gateUp: backend.GateUp{X: route.X, Rows: rows, Routed: routed, Shared: shared},
-		down:   backend.Down{Rows: rows, Routed: routed, Shared: shared, Out: out},
-		combine: backend.Combine{Rows: rows, In: out, Weights: route.Weights, Z: route.Z, Status: route.Status,
-			Y: m.alloc(backend.BF16, tokens*s.Hidden)},
+		route:   route,
+		plan:    backend.Plan{IDs: route.IDs, Rows: rows},
+		gateUp:  backend.GateUp{Rows: rows, Routed: routed, Shared: shared},
+		down:    backend.Down{Rows: rows, Routed: routed, Shared: shared, Out: out},
+		combine: backend.Combine{Rows: rows, In: out, Weights: route.Weights, Z: route.Z, Status: route.Status},
+	}
+}
+
+// between has the forward read x and write y [T,H].
+func (w *work) between(x, y backend.Buffer) { w.route.X, w.gateUp.X, w.combine.Y = x, x, y }
+
+// of has the forward take so many tokens, no more than there is room for.
+func (w *work) of(tokens int) {
+	w.route.Tokens = tokens
+	for _, r := range []*backend.Rows{&w.plan.Rows, &w.gateUp.Rows, &w.down.Rows, &w.combine.Rows} {
+		r.Tokens = tokens
 	}
 }
 

@@ -6,6 +6,8 @@ import "github.com/samebit/samebit/contract"
 
 // Spreader makes of a backend one rank's share of a backend that is spread over ranks. Its layers implement Ranks.
 type Spreader interface {
+	// Part is what this rank holds of a layer of that shape.
+	Part(contract.Shape) contract.Part
 	// Spread takes the backend over; it is closed with the one that Spread gives.
 	Spread(Backend) Backend
 }
@@ -14,8 +16,6 @@ type Spreader interface {
 // tokens of its own. The stages exchange what they need; to those who call them they are like any other's.
 type Ranks interface {
 	Layer
-	// Part is what this rank holds.
-	Part() contract.Part
 	// Begin opens a call: all ranks compare what they were asked to do, and learn of the errors of any. It gives the chunks
 	// that this rank's tokens are worked on in: as many on every rank, so some may be empty.
 	Begin(Call) ([]contract.Range, error)

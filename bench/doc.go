@@ -10,4 +10,7 @@
 // Every run takes other tokens than the run before it. At one token that is what makes the weights come from memory: the next
 // token's experts, 10 of 512, are others than those that the caches still hold. The router and the shared expert are read every
 // time, and may stay in a large cache.
+//
+// On a GPU a pass runs on tensors in its memory, from a CUDA graph: an engine's calls look like that. A graph holds up to 16
+// runs over different tokens, for the same reason, and a run is one's part of a replay.
 package bench

@@ -32,6 +32,9 @@ func (s *Subject) Settings() []Setting {
 	return nil
 }
 
+// ReadsHostMemory says whether a backend's speed has to do with that of the machine's own memory.
+func ReadsHostMemory(backend string) bool { return backend != "cuda" }
+
 // Settings are the lines of a bandwidth.
 func (b Bandwidth) Settings() []Setting {
 	return []Setting{{"read-bandwidth", fmt.Sprintf("%.1f GB/s", b.All/1e9)},

@@ -54,7 +54,7 @@ func (s *Subject) Measure(p Pass, tokens int, b Budget, tick func(done, total in
 		if err != nil {
 			return nil, err
 		}
-		runs, experts, spent = append(runs, r.Time), experts+float64(r.Experts), spent+r.Time
+		runs, experts, spent = append(runs, r.Time), experts+r.Experts, spent+r.Time
 		part, all := int64(len(runs)), int64(b.Count)
 		if b.Count == 0 { // whichever of the two is behind
 			part, all = min(int64(100*spent/max(b.Time, 1)), 100*part/leastRuns), 100
@@ -68,8 +68,8 @@ func (s *Subject) Measure(p Pass, tokens int, b Budget, tick func(done, total in
 	perRun := float64(allocated()-before) / n
 	result := &Result{Case: s.Case(p, tokens), Work: workOf(s.layer.Shape(), p, tokens, experts/n), Runs: len(runs)}
 	result.Median, result.Min, result.Max = spread(runs)
-	result.Memory = Memory{Peak: peak(), Given: s.given, Loaded: s.loaded, Gradients: s.held(p), Allocated: int64(perRun)}
-	result.Memory.Workspace = result.Memory.rest()
+	result.Memory = s.memory(p)
+	result.Memory.Allocated = int64(perRun)
 	return result, nil
 }
 

@@ -2,7 +2,7 @@
 
 package bench
 
-// Memory is what a case took, in bytes. Where the system does not tell, it is zero.
+// Memory is what a case took, in bytes: of the GPU, where the case ran on tensors there. Where the system does not tell, it is zero.
 type Memory struct {
 	Peak      int64 `json:"peak"`      // the most that the process had resident while the case ran; elsewhere than on Linux, since it started
 	Given     int64 `json:"given"`     // weights made up in memory, which stay beside what the backend makes of them; 0 with a checkpoint

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -29,6 +30,7 @@ type Subject struct {
 	gradsOf       Pass
 	tokens        int // that x and dy have
 	x, dy         []samebit.BF16
+	device        *onDevice // of the case at hand; nil where it runs in the host's memory
 }
 
 // New makes a subject of weights in memory, which stay in use until Close.
@@ -66,15 +68,23 @@ func load(o samebit.Options, given int64, layer func() (string, *samebit.Layer, 
 		given: given, loaded: max(0, resident()-before)}, nil
 }
 
+// Backend is the backend's name.
+func (s *Subject) Backend() string { return s.backend }
+
 // Device says for people what runs the work.
 func (s *Subject) Device() string { return s.layer.Device() }
 
-// held is the memory of a pass's gradients.
-func (s *Subject) held(p Pass) int64 {
-	if p == Forward {
-		return 0
+// memory is what the case at hand took.
+func (s *Subject) memory(p Pass) Memory {
+	if s.device != nil {
+		return s.device.memory()
 	}
-	return s.grads.bytes
+	m := Memory{Peak: peak(), Given: s.given, Loaded: s.loaded}
+	if p != Forward {
+		m.Gradients = s.grads.bytes
+	}
+	m.Workspace = m.rest()
+	return m
 }
 
 // Close gives back what the subject holds.
@@ -82,7 +92,7 @@ func (s *Subject) Close() error {
 	if s.grads != nil {
 		s.grads.Close()
 	}
-	return s.layer.Close()
+	return errors.Join(s.leaveDevice(), s.layer.Close())
 }
 
 // Case is the case of that pass and so many tokens.
@@ -102,8 +112,18 @@ func (s *Subject) Runner(p Pass, tokens int) (func() (Run, error), error) {
 	if n := pool(tokens); s.tokens < n {
 		s.tokens, s.x, s.dy = n, testgen.Tokens(n, h, Seed), testgen.Upstream(n, h, Seed)
 	}
+	if err := s.leaveDevice(); err != nil {
+		return nil, err
+	}
+	d, err := newOnDevice(s.layer, p, s.x, s.dy, tokens)
+	if err == nil {
+		s.device = d
+		return d.run, nil
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return nil, err
+	}
 	if p != Forward && s.gradsOf != p {
-		var err error
 		s.grads = nil // so that one of the two is in memory at a time
 		if s.grads, err = newGradients(s.layer, p); err != nil {
 			return nil, err
@@ -118,10 +138,20 @@ func (s *Subject) Runner(p Pass, tokens int) (func() (Run, error), error) {
 	}, nil
 }
 
+// leaveDevice ends the case that ran there.
+func (s *Subject) leaveDevice() error {
+	d := s.device
+	s.device = nil
+	if d == nil {
+		return nil
+	}
+	return d.close()
+}
+
 // Run is one run.
 type Run struct {
 	Time    time.Duration
-	Experts int // with a token
+	Experts float64 // with a token
 }
 
 func (s *Subject) run(p Pass, x, dy []samebit.BF16) (Run, error) {
@@ -139,7 +169,7 @@ func (s *Subject) run(p Pass, x, dy []samebit.BF16) (Run, error) {
 		return Run{}, err
 	}
 	load := out.Load()
-	return Run{spent, len(load.Tokens) - load.Dead}, nil
+	return Run{spent, float64(len(load.Tokens) - load.Dead)}, nil
 }
 
 func (s *Subject) backward(tape *samebit.Tape, dy []samebit.BF16) error {

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/samebit/samebit/internal/tidy"
 )
 
 // CreateFolder makes the folder dst appear with all that fill puts into it, or not at all: fill works in a folder beside it, which
@@ -21,6 +23,7 @@ func CreateFolder(dst string, fill func(dir string) error) error {
 	if err != nil {
 		return err
 	}
+	defer tidy.Note(dir)()
 	defer os.RemoveAll(dir) // nothing, once it has its name
 	if err := fill(dir); err != nil {
 		return err

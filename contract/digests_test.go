@@ -72,30 +72,42 @@ func TestFunctionDigest(t *testing.T) {
 // that comes out. The same digest on amd64 at every level and on arm64 shows that no compiler fused or reordered anything.
 func TestLayerDigest(t *testing.T) {
 	r := rand.New(rand.NewPCG(16, 16))
-	d, tokens := newDigest(), 0
+	d := newDigest()
 	for range 60 {
 		s := contract.Shape{Hidden: 1 + r.IntN(40), Experts: 1 + r.IntN(12), Width: 1 + r.IntN(24), SharedWidth: r.IntN(3) * 7, NormTopK: r.IntN(2) == 0}
 		s.TopK = 1 + r.IntN(s.Experts)
-		l := randomLayer(r, s)
-		l.BF16Logits = r.IntN(3) == 0
-		grads := l.NewGradients()
-		for range 50 {
-			x, dy := normals(r, s.Hidden, 1), normals(r, s.Hidden, 1)
-			token := l.Forward(disturb(r, x), randomReplay(r, s))
-			dx := l.Backward(token, disturb(r, dy), grads)
-			hashBits(d, token.Logits...)
-			hashBits(d, token.Z)
-			hashBits(d, token.IDs...)
-			hashBits(d, token.Weights...)
-			hashBits(d, token.Y...)
-			hashBits(d, dx...)
-			tokens++
-		}
-		grads.Flush()
-		hashBits(d, everyGradient(grads)...)
+		d.layer(r, s, 50)
 	}
 	checkDigest(t, "layer", d.Sum(nil))
-	t.Logf("%d tokens", tokens)
+	// More than one segment of logits and of tokens, the last ones not full, and trees that carry.
+	wide := newDigest()
+	for _, s := range []contract.Shape{
+		{Hidden: 300, Experts: 5, TopK: 3, Width: 40, SharedWidth: 72, NormTopK: true},
+		{Hidden: 264, Experts: 3, TopK: 2, Width: 33, SharedWidth: 0, NormTopK: false},
+	} {
+		wide.layer(r, s, 70)
+	}
+	checkDigest(t, "layer/wide", wide.Sum(nil))
+}
+
+// layer hashes what a random layer gives for random tokens.
+func (d digest) layer(r *rand.Rand, s contract.Shape, tokens int) {
+	l := randomLayer(r, s)
+	l.BF16Logits = r.IntN(3) == 0
+	grads := l.NewGradients()
+	for range tokens {
+		x, dy := normals(r, s.Hidden, 1), normals(r, s.Hidden, 1)
+		token := l.Forward(disturb(r, x), randomReplay(r, s))
+		dx := l.Backward(token, disturb(r, dy), grads)
+		hashBits(d, token.Logits...)
+		hashBits(d, token.Z)
+		hashBits(d, token.IDs...)
+		hashBits(d, token.Weights...)
+		hashBits(d, token.Y...)
+		hashBits(d, dx...)
+	}
+	grads.Flush()
+	hashBits(d, everyGradient(grads)...)
 }
 
 // disturb makes one row in sixteen bad, zero or huge.

@@ -40,6 +40,9 @@ func (s Shape) NewWeights() *Weights { return s.Whole().NewWeights() }
 // NewGradients are all +0.
 func (s Shape) NewGradients() *Gradients { return s.Whole().NewGradients() }
 
+// GradientsIn are gradients that lie in v, of Size elements, and go on from its values.
+func (s Shape) GradientsIn(v []float32) *Gradients { return s.Whole().GradientsIn(v) }
+
 // Check says what is wrong with a shape, or nil.
 func (s Shape) Check() error {
 	switch {

@@ -36,6 +36,7 @@ var families = []family{
 	{"expert-hashes", "the hash of every expert is the file's", []string{"R0", "R12"}, nil, expertHashes},
 	{"oracle", "the backend gives what the contract gives, one token at a time", all, nil, oracle},
 	{"contract-bits", "the tiny checkpoint gives the bits that were kept, so that no two wrongs agree", all, nil, contractBits},
+	{"router-modes", "equal logits go to the lower expert, in every way to route", []string{"R2", "R3", "R4", "R10"}, nil, routerModes},
 	{"ranks-routes", "every rank routes alike", []string{"R2", "R3", "R4", "R12"}, nil, ranksRoutes},
 	{"ranks-gradients", "every rank has the same router and shared-gate gradients", []string{"R10", "R12"}, nil, ranksGradients},
 	{"grid", "ranks give what one process gives, forward and every gradient", append(slices.Clone(all), "R12"), nil, grid},

@@ -190,6 +190,24 @@ var faults = []struct {
 		pass: []string{"chunked-64", "probe-64", "float64-routes"},
 	},
 	{
+		name: "equal logits go to the higher expert",
+		hooks: hooks{route: func(l *brokenLayer, a backend.Route) error {
+			err := l.Layer.Route(a)
+			logits := look[float32](l, a.Logits)
+			edit(l, a.IDs, func(ids []int32) {
+				for i := range ids {
+					if t := logits[i/l.shape.TopK*l.shape.Experts:]; i%2 == 0 && t[ids[i]] == t[ids[i+1]] {
+						ids[i], ids[i+1] = ids[i+1], ids[i]
+					}
+				}
+			})
+			return err
+		}},
+		fail: []string{"router-modes"},
+		why:  "ids: ",
+		pass: []string{"oracle", "chunked-64", "float64-routes"},
+	},
+	{
 		name:  "panics",
 		hooks: hooks{combine: func(*brokenLayer, backend.Combine) { panic("no such unit") }},
 		fail:  []string{"training", "repeats"},

@@ -18,8 +18,9 @@ import (
 type layer struct {
 	*machine
 	contract.Shape
-	part  contract.Part
-	given *contract.Weights
+	part   contract.Part
+	given  *contract.Weights
+	copied func([]BF16) // of backend.Spec
 
 	home   slice  // the router and the shared gate, experts of width 0: this rank's tokens are routed and planned here
 	head   slice  // the same for the H numbers of a row that this rank makes: combine, and the sum of dx
@@ -31,7 +32,10 @@ type layer struct {
 // Load takes this rank's part of the weights: they are the whole layer's, of which no other part is read, or that part alone, as
 // contract.Part lays it out. All ranks must call it.
 func (m *machine) Load(s backend.Spec) (backend.Layer, error) {
-	l := &layer{machine: m, Shape: s.Shape, part: m.Grid.Part(m.Group.Rank(), s.Shape), given: s.Weights}
+	l := &layer{machine: m, Shape: s.Shape, part: m.Part(s.Shape), given: s.Weights, copied: s.Copied}
+	if l.copied == nil {
+		l.copied = func([]BF16) {}
+	}
 	if err := l.load(s); err != nil {
 		l.Close()
 		return nil, err
@@ -106,6 +110,8 @@ func (l *layer) cut() error {
 		copy(s.weights.Router, columnsOf(l.given.Router, l.Hidden, s.columns))
 		copy(s.weights.SharedGate, columnsOf(l.given.SharedGate, l.Hidden, s.columns))
 	}
+	l.copied(l.given.Router)
+	l.copied(l.given.SharedGate)
 	return nil
 }
 
@@ -124,11 +130,11 @@ func (l *layer) shell(s *slice) contract.Shape {
 }
 
 func (l *layer) loadSlices(s backend.Spec) error {
-	if err := l.routed.load(s.Copied); err != nil {
+	if err := l.routed.load(l.copied); err != nil {
 		return err
 	}
 	if l.shared != nil {
-		if err := l.shared.load(s.Copied); err != nil {
+		if err := l.shared.load(l.copied); err != nil {
 			return err
 		}
 	}
@@ -173,9 +179,6 @@ func (l *layer) layers() []backend.Layer {
 	}
 	return all
 }
-
-// Part is what this rank holds.
-func (l *layer) Part() contract.Part { return l.part }
 
 // Refresh cuts the weights anew. Of an expert's weights a rank looks at its own part alone, where an optimizer has changed it in
 // place; the slices that cross the others' parts come from the ranks that have these. All ranks must call it.

@@ -116,6 +116,9 @@ func repeat[T any](v T, n int) []T {
 	return all
 }
 
+// Part is what this rank holds of a layer of that shape.
+func (r *Rank) Part(s contract.Shape) contract.Part { return r.Grid.Part(r.Group.Rank(), s) }
+
 // Spread is b as this rank of the grid.
 func (r *Rank) Spread(b backend.Backend) backend.Backend { return &machine{b, r} }
 

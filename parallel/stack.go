@@ -138,10 +138,15 @@ func (s *stack) exchange(outer, own *contract.Expert) error {
 	return nil
 }
 
-// load makes layers of the slices.
+// load makes layers of the slices; copied is told of the experts' matrices, once for each.
 func (s *stack) load(copied func([]BF16)) (err error) {
 	for i := range s.inner {
 		b := &s.inner[i]
+		copied := func(w []BF16) {
+			if len(w) > 0 && &w[0] != &b.weights.Router[0] {
+				copied(w)
+			}
+		}
 		b.layer, err = s.Backend.Load(backend.Spec{Shape: s.shape(s.hidden, b.columns.Len()), Weights: b.weights, Copied: copied})
 		if err != nil {
 			return err

@@ -11,6 +11,8 @@ import (
 	"io"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/samebit/samebit/internal/tidy"
 )
 
 // Out is a tensor to write. Its data is Parts one after the other or, for what memory should not hold at once, what Stream writes.
@@ -54,6 +56,7 @@ func write(path string, tensors []Out, metadata map[string]string) error {
 	if err != nil {
 		return err
 	}
+	defer tidy.Note(file.Name())()
 	defer file.Cleanup() // of what is left of it: nothing, once it has been moved into place
 	if _, err := file.Write(header); err != nil {
 		return err
@@ -69,6 +72,7 @@ func write(path string, tensors []Out, metadata map[string]string) error {
 // pending is a file that does not have its name yet.
 type pending interface {
 	io.Writer
+	Name() string // while it is half-written
 	Cleanup() error
 	CloseAtomicallyReplace() error
 }

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -59,6 +58,8 @@ func (*benchCommand) Help() string {
     forward                 one Forward
     forward+backward        a step of one micro-batch: Forward, Backward, Flush, all gradients cast to BF16
     forward+backward-fp32   a micro-batch among several: Forward, Backward, Flush, added to FP32 accumulators
+
+On a GPU a pass is timed there, in a CUDA graph of several runs over different tokens that lie in its memory already; peak and workspace are of its memory, too.
 
 GB/s is the weights that the tokens need - the router, the shared expert, the experts that they go to - read once a forward and once a backward; gradients and activations are not counted. Beside it stands its part of the bandwidth at which this machine reads memory, measured with as many workers.
 
@@ -132,7 +133,7 @@ func (c *benchCommand) add(r *bench.Result) {
 // measure runs all cases, and writes the lines.
 func (c *benchCommand) measure(e *env) error {
 	settings := append(bench.Machine(), c.notes()...)
-	if c.Bandwidth {
+	if c.Bandwidth && slices.ContainsFunc(c.Backend, bench.ReadsHostMemory) {
 		progress := e.progress("reading memory")
 		b, err := bench.ReadBandwidth(cmp.Or(c.Workers, runtime.GOMAXPROCS(0)), progress.Set)
 		progress.Close()
@@ -146,11 +147,12 @@ func (c *benchCommand) measure(e *env) error {
 	if err != nil {
 		return err
 	}
-	var lines bytes.Buffer
-	to := bench.NewWriter(&lines)
+	to := bench.NewWriter(&keeper{path: c.Out})
 	c.Result.Devices = map[string]string{}
 	for _, backend := range c.Backend {
-		subject, err := open(samebit.Options{Backend: backend, Workers: c.Workers})
+		progress := e.progress("loading weights")
+		subject, err := open(samebit.Options{Backend: backend, Workers: c.Workers, Progress: progress.Set})
+		progress.Close()
 		if err != nil {
 			return err
 		}
@@ -160,10 +162,22 @@ func (c *benchCommand) measure(e *env) error {
 			return err
 		}
 	}
-	if c.Out == "" {
-		return nil
+	return nil
+}
+
+// keeper writes a file anew with all that it was given, so that no case is lost with those that come after it; without a path
+// it writes none.
+type keeper struct {
+	path string
+	all  []byte
+}
+
+func (k *keeper) Write(lines []byte) (int, error) {
+	k.all = append(k.all, lines...)
+	if k.path == "" {
+		return len(lines), nil
 	}
-	return os.WriteFile(c.Out, lines.Bytes(), 0o666)
+	return len(lines), os.WriteFile(k.path, k.all, 0o666)
 }
 
 // opener loads the layer: a checkpoint's, or one of weights that are made up once.
@@ -191,7 +205,7 @@ func (c *benchCommand) cases(e *env, subject *bench.Subject, settings []bench.Se
 			if err != nil {
 				return err
 			}
-			if b := c.Result.Bandwidth; b != nil {
+			if b := c.Result.Bandwidth; b != nil && bench.ReadsHostMemory(subject.Backend()) {
 				r.Share = r.Rate() / b.All
 			}
 			c.add(r)

@@ -11,10 +11,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/tidy"
 	"github.com/samebit/samebit/internal/ui"
 )
 
@@ -74,6 +78,7 @@ func failf(format string, args ...any) error { return failedError{fmt.Errorf(for
 
 // Main runs the program and gives its exit status. Results go to stdout, errors and progress to stderr.
 func Main(args []string, stdout, stderr io.Writer) int {
+	defer tidyWhenStopped(stderr)()
 	var p program
 	parser := kong.Must(&p,
 		kong.Name("samebit"),
@@ -122,6 +127,25 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s: %v\n", name, err)
 	}
 	return status
+}
+
+// tidyWhenStopped has an interrupt end the program with nothing half-written left behind, with the status that shells expect.
+func tidyWhenStopped(stderr io.Writer) (done func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		s, ok := <-signals
+		if !ok {
+			return
+		}
+		tidy.Up()
+		fmt.Fprintf(stderr, "samebit: %v\n", s)
+		os.Exit(128 + int(s.(syscall.Signal)))
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+	}
 }
 
 // record is a run as JSON.

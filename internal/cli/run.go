@@ -86,7 +86,7 @@ func (c *runCommand) Run(e *env) error {
 		return err
 	}
 	defer file.Close()
-	layer, err := samebit.Open(c.Checkpoint, c.Layer, c.options())
+	layer, err := c.open(e)
 	if err != nil {
 		return err
 	}
@@ -115,6 +115,15 @@ func (c *runCommand) Run(e *env) error {
 		return failf("%w; %s is written, --allow-rejected accepts it", &got.Rejected, c.Out)
 	}
 	return nil
+}
+
+// open loads the layer.
+func (c *runCommand) open(e *env) (*samebit.Layer, error) {
+	o := c.options()
+	progress := e.progress("loading weights")
+	defer progress.Close()
+	o.Progress = progress.Set
+	return samebit.Open(c.Checkpoint, c.Layer, o)
 }
 
 func (c *runCommand) options() samebit.Options {

@@ -80,6 +80,9 @@ func (l *layer) matrixWords(m, k int) int {
 func (l *layer) Refresh() error {
 	router := l.matrixWords(l.Experts, l.Hidden)
 	l.weights.routerRows, l.weights.sharedGate = slices.Clone(l.w.Router), slices.Clone(l.w.SharedGate)
+	if l.copied != nil {
+		l.copied(l.w.SharedGate)
+	}
 	groups := l.Experts
 	if l.w.Shared != nil {
 		groups++

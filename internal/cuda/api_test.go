@@ -11,6 +11,7 @@ import (
 
 	"github.com/samebit/samebit"
 	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/contract"
 	_ "github.com/samebit/samebit/internal/cuda"
 	"github.com/samebit/samebit/internal/testgen"
 )
@@ -33,13 +34,7 @@ func TestForward(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, chunk := range []int{0, 1 << 20, 97, 17} {
-		gpu, err := samebit.New(s, &w, samebit.Options{Backend: "cuda", MaxTokens: chunk})
-		if need := (*backend.UnsupportedError)(nil); errors.As(err, &need) && !strings.Contains(os.Getenv("SAMEBIT_REQUIRE"), "cuda") {
-			t.Skip(err)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		gpu := openLayer(t, s, &w, samebit.Options{MaxTokens: chunk})
 		t.Log(gpu.Device())
 		for _, options := range [][]samebit.ForwardOption{nil, {samebit.Train}} {
 			have, err := gpu.Forward(x, options...)
@@ -52,8 +47,24 @@ func TestForward(t *testing.T) {
 			}
 			have.Tape.Free()
 		}
-		if err := gpu.Close(); err != nil {
+	}
+}
+
+// openLayer makes the layer on the GPU, or skips where the machine has none, unless SAMEBIT_REQUIRE says that it must.
+func openLayer(t *testing.T, s contract.Shape, w *contract.Weights, o samebit.Options) *samebit.Layer {
+	t.Helper()
+	o.Backend = "cuda"
+	l, err := samebit.New(s, w, o)
+	if need := (*backend.UnsupportedError)(nil); errors.As(err, &need) && !strings.Contains(os.Getenv("SAMEBIT_REQUIRE"), "cuda") {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-	}
+	})
+	return l
 }

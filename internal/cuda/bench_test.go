@@ -75,15 +75,15 @@ func measure(b *testing.B, gpu *Backend, l *layer, s contract.Shape, tokens int,
 					b.Fatal(err)
 				}
 			}
-			ms, err := gpu.Time(g.Replay)
+			spent, err := gpu.Time(g.Replay)
 			if err != nil {
 				b.Fatal(err)
 			}
-			times = append(times, ms)
+			times = append(times, float64(spent))
 		}
 		times = times[3:]
 		slices.Sort(times)
-		return times[len(times)/2] * 1e6
+		return times[len(times)/2]
 	}
 	n := float64(forwards)
 	for range b.N {

@@ -121,12 +121,14 @@ func TestHardwareVectors(t *testing.T) {
 			}
 			return v
 		}
-		have, err := b.tc16(wide(a), wide(w), c, ceil(k, 64)*64)
-		if err != nil {
-			t.Fatal(err)
+		for _, turned := range []bool{false, true} {
+			have, err := b.tc16(wide(a), wide(w), c, ceil(k, 64)*64, turned)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ok := true
+			equal(t, &ok, fmt.Sprintf("tensor cores, turned %t", turned), kind, knownColumns, have, d)
 		}
-		ok := true
-		equal(t, &ok, "tensor cores", kind, knownColumns, have, d)
 		total += len(d)
 	}
 	if total != 33792 {

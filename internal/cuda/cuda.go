@@ -7,6 +7,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -31,6 +32,7 @@ type Backend struct {
 	module  driver.Module
 	stages  sync.Mutex // a stage's launches stand together
 	last    int        // the kernel that was launched last
+	folds   map[*fold]struct{}
 	kernels [len(image.Kernels)]driver.Function
 }
 
@@ -76,7 +78,7 @@ func (b *Backend) start() (err error) {
 func mostShared(kernel int) int {
 	const all = 227 << 10
 	switch kernel {
-	case image.NumbersTc16Bf16, image.PlanOneI32, image.PlanLayI32: // with some of their own
+	case image.NumbersTc16Bf16, image.NumbersTc16TurnedBf16, image.PlanOneI32, image.PlanLayI32: // with some of their own
 		return 200 << 10
 	}
 	return all
@@ -136,10 +138,10 @@ func launch[P any](b *Backend, kernel int, grid [3]int, block, shared int, p *P)
 		Early: early}, unsafe.Pointer(p), b.stream)
 }
 
-// stageOf is the word in a kernel's name that says what it does for its stage.
+// stageOf is the word in the name of a forward's kernel that says what it does for its stage; of others it is the first word.
 func stageOf(kernel int) string {
 	words := strings.Split(image.Kernels[kernel], "_")
-	if words[0] == "experts" {
+	if words[0] == "experts" && slices.Contains(words, "fwd") {
 		return words[1]
 	}
 	return words[0]

@@ -6,34 +6,36 @@ package cuda
 
 import (
 	"errors"
+	"time"
 
+	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/internal/cuda/driver"
 )
 
-// Graph is a sequence of stages that runs as one.
-type Graph struct {
+// graph implements backend.Graph.
+type graph struct {
 	b    *Backend
 	exec driver.Exec
 }
 
 // Capture makes a graph of the stages that do asks for, without running them. They must have run once before, so that
 // nothing has to be allocated on the way; their buffers must live as long as the graph.
-func (b *Backend) Capture(do func() error) (*Graph, error) {
+func (b *Backend) Capture(do func() error) (backend.Graph, error) {
 	exec, err := b.gpu.Capture(b.stream, do)
 	if err != nil {
 		return nil, err
 	}
-	return &Graph{b, exec}, nil
+	return &graph{b, exec}, nil
 }
 
 // Replay runs the graph after all work asked for before; it does not wait.
-func (g *Graph) Replay() error { return g.b.gpu.Replay(g.exec, g.b.stream) }
+func (g *graph) Replay() error { return g.b.gpu.Replay(g.exec, g.b.stream) }
 
 // Close gives the graph back.
-func (g *Graph) Close() error { return g.b.gpu.FreeExec(g.exec) }
+func (g *graph) Close() error { return g.b.gpu.FreeExec(g.exec) }
 
-// Time gives the milliseconds that the GPU takes for what do asks for.
-func (b *Backend) Time(do func() error) (float64, error) {
+// Time is how long the GPU takes for what do asks for.
+func (b *Backend) Time(do func() error) (time.Duration, error) {
 	var events [2]driver.Event
 	for i := range events {
 		e, err := b.gpu.NewEvent()
@@ -46,5 +48,6 @@ func (b *Backend) Time(do func() error) (float64, error) {
 	if err := errors.Join(b.gpu.Record(events[0], b.stream), do(), b.gpu.Record(events[1], b.stream)); err != nil {
 		return 0, err
 	}
-	return b.gpu.Elapsed(events[0], events[1])
+	ms, err := b.gpu.Elapsed(events[0], events[1])
+	return time.Duration(ms * float64(time.Millisecond)), err
 }

@@ -118,10 +118,11 @@ func TestUpload(t *testing.T) {
 		}
 		return v
 	}
-	var gate, up, down []contract.BF16
+	var gate, up, joined, down []contract.BF16
 	for _, e := range w.Experts {
 		gate = append(gate, padded(e.Gate, 33, 40, 24)...)
 		up = append(up, padded(e.Up, 33, 40, 24)...)
+		joined = append(joined, append(padded(e.Gate, 33, 40, 17), padded(e.Up, 33, 40, 17)...)...)
 		down = append(down, padded(e.Down, 17, 24, 33)...)
 	}
 	for name, c := range map[string]struct {
@@ -131,6 +132,7 @@ func TestUpload(t *testing.T) {
 		"router":      {l.w.router, padded(append(slices.Clone(w.Router), w.SharedGate...), 33, 40, 4)},
 		"gate and up": {l.w.routed.gateUp, append(gate, up...)},
 		"down":        {l.w.routed.down, down},
+		"joined":      {l.w.routed.joined, joined},
 		"shared":      {l.w.shared.gateUp, append(padded(w.Shared.Gate, 33, 40, 8), padded(w.Shared.Up, 33, 40, 8)...)},
 	} {
 		if !slices.Equal(read(c.at, len(c.want)), c.want) {
@@ -177,6 +179,45 @@ func TestLaunches(t *testing.T) {
 			t.Errorf("%d tokens: out of order, yet early: %s", c.tokens, got)
 		}
 		v.free(b)
+	}
+}
+
+// A queue's stages go into the stream that it is told, and its end leaves the layer's memory alone.
+func TestQueue(t *testing.T) {
+	b, f := fakeBackend(t)
+	s := tinyShape
+	w := testgen.Weights(s, 1)
+	l, err := b.Load(backend.Spec{Shape: s, Weights: &w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := f.Left()
+	q, err := l.(backend.Device).Queue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := newWork(t, q, s, testgen.Tokens(5, s.Hidden, 1), nil, false)
+	run := func(want driver.Stream) {
+		if err := v.run(q); err != nil {
+			t.Fatal(err)
+		}
+		if f.Stream != want {
+			t.Errorf("launched in stream %d, want %d", f.Stream, want)
+		}
+	}
+	run(7) // what the fake calls every stream it makes
+	for _, stream := range []driver.Stream{99, 0} {
+		q.Use(uintptr(stream))
+		run(stream)
+	}
+	if err := q.Refresh(); err == nil {
+		t.Error("a queue refreshed the layer")
+	}
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+	if f.Left() < before {
+		t.Errorf("%d allocations left, want the layer's %d", f.Left(), before)
 	}
 }
 

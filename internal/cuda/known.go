@@ -41,7 +41,11 @@ func (b *Backend) knownAnswers() error {
 				c[i] = draw(1)[0].Float32() * (1 + float32(r.IntN(1<<16))/(1<<16))
 			}
 		}
-		have, err := b.tc16(a, w, c, knownTerms)
+		have, err := b.tc16(a, w, c, knownTerms, false)
+		if err != nil {
+			return err
+		}
+		turned, err := b.tc16(a, w, c, knownTerms, true)
 		if err != nil {
 			return err
 		}
@@ -50,6 +54,10 @@ func (b *Backend) knownAnswers() error {
 			row, column := a[i/knownColumns*knownTerms:], w[i%knownColumns*knownTerms:]
 			for k := 0; k < knownTerms; k += 16 {
 				want = contract.TC16(want, row[k:k+16], column[k:k+16])
+			}
+			if t := turned[i]; math.Float32bits(t) != math.Float32bits(h) {
+				return unsupported(fmt.Sprintf("%s, whose tensor cores gave %08X with one operand turned where it is %08X otherwise (place %d)",
+					b.gpu.Name, math.Float32bits(t), math.Float32bits(h), i))
 			}
 			if math.Float32bits(h) != math.Float32bits(want) {
 				return unsupported(fmt.Sprintf("%s, whose tensor cores gave %08X where the law gives %08X (exponents from %d, place %d)",
@@ -60,8 +68,9 @@ func (b *Backend) knownAnswers() error {
 	return nil
 }
 
-// tc16 runs the chain over k terms, a multiple of 64, from c [64,16]: a is [64,k], w [16,k].
-func (b *Backend) tc16(a, w []contract.BF16, c []float32, k int) ([]float32, error) {
+// tc16 runs the chain over k terms, a multiple of 64, from c [64,16]: a is [64,k], and lies turned or not where it is multiplied; w is
+// [16,k].
+func (b *Backend) tc16(a, w []contract.BF16, c []float32, k int, turned bool) ([]float32, error) {
 	room, _, err := b.take(2*len(a) + 2*len(w) + 8*len(c))
 	if err != nil {
 		return nil, err
@@ -80,7 +89,11 @@ func (b *Backend) tc16(a, w []contract.BF16, c []float32, k int) ([]float32, err
 			return nil, err
 		}
 	}
-	err = b.gpu.Launch(driver.Launch{Kernel: b.kernels[image.NumbersTc16Bf16], Name: "numbers_tc16_bf16", Block: 128}, unsafe.Pointer(p), b.stream)
+	kernel := image.NumbersTc16Bf16
+	if turned {
+		kernel = image.NumbersTc16TurnedBf16
+	}
+	err = b.gpu.Launch(driver.Launch{Kernel: b.kernels[kernel], Name: image.Kernels[kernel], Block: 128}, unsafe.Pointer(p), b.stream)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/samebit/samebit/backend"
@@ -21,12 +20,17 @@ type layer struct {
 	*Backend
 	contract.Shape
 	from       *contract.Weights
+	copied     func([]contract.BF16) // of backend.Spec
 	w          *weights
 	bf16Logits int32
 	tiling     *Tiling // in place of tilingFor's choice; nil for that
 	tokens     pointer // of the token count on the GPU, in place of the stages' own; 0 for none
+	holds      int     // bytes of calls that a fold holds, in place of mostHeld; 0 for that
 
 	partial, counts, x, h, sharedH scratch
+
+	backwardTiling                          *Tiling // as tiling, of the backward
+	live, place, sums, joined, sharedJoined scratch
 }
 
 // Load checks the weights and sends them to the GPU.
@@ -37,7 +41,7 @@ func (b *Backend) Load(s backend.Spec) (backend.Layer, error) {
 	if s.Shape.Experts > mostExperts {
 		return nil, fmt.Errorf("cuda: %d experts: need at most %d", s.Shape.Experts, mostExperts)
 	}
-	l := &layer{Backend: b, Shape: s.Shape, from: s.Weights, w: &weights{}}
+	l := &layer{Backend: b, Shape: s.Shape, from: s.Weights, copied: s.Copied, w: &weights{}}
 	if s.BF16Logits {
 		l.bf16Logits = 1
 	}
@@ -50,18 +54,16 @@ func (b *Backend) Load(s backend.Spec) (backend.Layer, error) {
 
 // Refresh sends the weights again, to the same place, so that graphs that were captured before go on with the new ones.
 func (l *layer) Refresh() error {
-	if err := l.from.CheckFinite(); err != nil {
-		return err
-	}
 	l.stages.Lock()
 	defer l.stages.Unlock()
-	return l.upload(l.w, l.Shape, l.from)
+	return l.upload(l.w, l.Shape, l.from, l.copied)
 }
 
 // Close gives the weights' memory back.
 func (l *layer) Close() error {
 	l.drop(l.w)
-	for _, s := range []*scratch{&l.partial, &l.counts, &l.x, &l.h, &l.sharedH} {
+	for _, s := range []*scratch{&l.partial, &l.counts, &l.x, &l.h, &l.sharedH,
+		&l.live, &l.place, &l.sums, &l.joined, &l.sharedJoined} {
 		l.release(s)
 	}
 	return nil
@@ -108,12 +110,3 @@ func (s *launches) aligned(of *scratch, from pointer, rows, columns int, kernel 
 		&padParams{from: from, to: to, rows: int64(rows), columns: int32(columns), pitch: int32(pitch)})
 	return to, pitch
 }
-
-var errBackward = fmt.Errorf("cuda: the backward is not built yet: %w", errors.ErrUnsupported)
-
-func (*layer) PlanBackward(backend.PlanBackward) error          { return errBackward }
-func (*layer) ExpertsBackward(backend.ExpertsBackward) error    { return errBackward }
-func (*layer) RouteBackward(backend.RouteBackward) error        { return errBackward }
-func (*layer) RowsBackward(backend.RowsBackward) error          { return errBackward }
-func (*layer) InputGradient(backend.InputGradient) error        { return errBackward }
-func (*layer) NewFold(*backend.Gradients) (backend.Fold, error) { return nil, errBackward }

@@ -22,32 +22,42 @@ func (t *tileSet) list() pointer  { return t.at + tileBytes }
 func (l *layer) Plan(a backend.Plan) error {
 	l.stages.Lock()
 	defer l.stages.Unlock()
-	tokens, groups := a.Rows.Tokens, l.Experts+1
-	offsets := a.Rows.Offsets.(*buffer)
-	if tokens == 0 {
-		return l.Zero(offsets)
-	}
 	tiling := l.tiling
 	if tiling == nil {
-		tiling = tilingFor(tokens, l.TopK, l.Experts)
+		tiling = tilingFor(a.Rows.Tokens, l.TopK, l.Experts)
 	}
 	s := &launches{layer: l}
+	s.plan(a.Rows, i32(a.IDs), tiling)
+	return s.err
+}
+
+// plan lays out the rows of ids, and cuts them into tiles.
+func (s *launches) plan(rows backend.Rows, ids pointer, tiling *Tiling) {
+	l, tokens, groups := s.layer, rows.Tokens, s.Experts+1
+	offsets := rows.Offsets.(*buffer)
+	if s.err != nil {
+		return
+	}
+	if tokens == 0 {
+		s.err = l.Zero(offsets)
+		return
+	}
 	if offsets.tiles == nil {
 		offsets.tiles = &tileSet{}
 	}
 	t := offsets.tiles
 	s.scratch(&t.scratch, tileBytes*(1+groups+ceil(tokens*(l.TopK+1), tiling.Most)+l.gpu.Processors))
 	if s.err != nil {
-		return s.err
+		return
 	}
 	t.tiling = tiling
-	p := planParams{ids: i32(a.IDs), offsets: offsets.at, token: i32(a.Rows.Token), slot: i32(a.Rows.Slot), row: i32(a.Rows.Row),
+	p := planParams{ids: ids, offsets: offsets.at, token: i32(rows.Token), slot: i32(rows.Slot), row: i32(rows.Row),
 		tiles: t.list(), tileCount: t.count(), tokens: l.count(tokens), experts: int32(l.Experts),
 		slots: int32(l.TopK), shared: l.shared(), tileMost: int32(tiling.Most), tileStep: int32(tiling.Step)}
 	if tokens <= planOne {
 		p.blockTokens = int32(ceil(tokens, 32) * 32)
 		run(s, image.PlanOneI32, [3]int{1}, planThreads, 4*groups*(ceil(tokens, 32)+1), &p)
-		return s.err
+		return
 	}
 	blocks := ceil(tokens, planBlock)
 	p.blockTokens = planBlock
@@ -57,5 +67,4 @@ func (l *layer) Plan(a backend.Plan) error {
 	run(s, image.PlanAddI32, [3]int{ceil(groups, 8)}, 256, 0, &p)
 	run(s, image.PlanLayI32, [3]int{1}, planThreads, 0, &p)
 	run(s, image.PlanPlaceI32, [3]int{blocks}, countThreads, bits, &p)
-	return s.err
 }

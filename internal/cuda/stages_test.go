@@ -48,7 +48,7 @@ type work struct {
 }
 
 // newWork gives buffers full of NaN.
-func newWork(t testing.TB, m backend.Backend, s contract.Shape, x []contract.BF16, replay []int32, train bool) *work {
+func newWork(t testing.TB, m backend.Memory, s contract.Shape, x []contract.BF16, replay []int32, train bool) *work {
 	t.Helper()
 	w := &work{}
 	alloc := func(d backend.Dtype, n int) backend.Buffer {

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/cpu/tcdot"
 	"github.com/samebit/samebit/internal/cuda/driver"
 )
 
@@ -19,10 +20,13 @@ type weights struct {
 	routerMap      driver.TensorMap
 }
 
-// experts are a stack of experts: gate [E,I,H], up [E,I,H], down [E,H,I].
+// experts are a stack of experts: gate [E,I,H], up [E,I,H], down [E,H,I]. The backward reads them by their columns; where gate
+// and up must lie in one for that, there is a copy [E,2I,H].
 type experts struct {
-	gateUp, down       pointer
-	gateUpMap, downMap driver.TensorMap
+	gateUp, down             pointer
+	gateUpMap, downMap       driver.TensorMap
+	joined                   pointer
+	gateUpTurned, downTurned driver.TensorMap
 }
 
 // pad is n rounded up to what the copy engine can stride by.
@@ -39,10 +43,12 @@ type upload struct {
 	half   int
 	used   int
 	to     pointer
+	top    int // of all that was added, as tcdot.Top has it
+	copied func([]contract.BF16)
 }
 
-func (b *Backend) newUpload() (*upload, error) {
-	u := &upload{Backend: b}
+func (b *Backend) newUpload(copied func([]contract.BF16)) (*upload, error) {
+	u := &upload{Backend: b, copied: copied}
 	var err error
 	if u.pinned, err = b.gpu.Pinned(2 * stagingPart); err != nil {
 		return nil, err
@@ -70,6 +76,10 @@ func (u *upload) close() error {
 
 // add appends a matrix of columns to what goes to the pointer, each row padded to a pitch, then rows of zeros.
 func (u *upload) add(m []contract.BF16, columns, pitch, zeros int) error {
+	if u.copied != nil {
+		defer u.copied(m)
+	}
+	u.top = max(u.top, tcdot.Top(m))
 	if columns == pitch {
 		if err := u.bytes(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(m))), 2*len(m))); err != nil {
 			return err
@@ -126,15 +136,21 @@ func (u *upload) begin(to *pointer, elements int) error {
 	return nil
 }
 
-// upload sends the weights to w, whose memory it allocates the first time.
-func (b *Backend) upload(w *weights, s contract.Shape, from *contract.Weights) error {
-	u, err := b.newUpload()
+// notFinite is the top of weights with an infinity or a NaN.
+const notFinite = 255
+
+// upload sends the weights to w, whose memory it allocates the first time, and refuses those that are not finite (R13).
+func (b *Backend) upload(w *weights, s contract.Shape, from *contract.Weights, copied func([]contract.BF16)) error {
+	u, err := b.newUpload(copied)
 	if err != nil {
 		return err
 	}
 	err = u.all(w, s, from)
 	if e := u.close(); err == nil {
 		err = e
+	}
+	if err == nil && u.top == notFinite {
+		err = from.CheckFinite()
 	}
 	return err
 }
@@ -167,7 +183,8 @@ func (u *upload) all(w *weights, s contract.Shape, from *contract.Weights) error
 		return err
 	}
 	if from.Shared == nil {
-		w.shared.gateUpMap, w.shared.downMap = w.routed.gateUpMap, w.routed.downMap // not used
+		w.shared = experts{gateUpMap: w.routed.gateUpMap, downMap: w.routed.downMap,
+			gateUpTurned: w.routed.gateUpTurned, downTurned: w.routed.downTurned} // not used
 		return nil
 	}
 	return u.experts(&w.shared, []contract.Expert{*from.Shared}, s.Hidden, s.SharedWidth)
@@ -214,6 +231,36 @@ func (u *upload) experts(to *experts, from []contract.Expert, hidden, width int)
 	}
 	to.downMap, err = u.gpu.NewTensorMap(driver.Tensor{At: to.down, Sizes: sizes(w, hidden, n), Strides: sizes(2*w, 2*hidden*w),
 		Box: []uint32{stageTerms, copyRows, 1}})
+	if err != nil {
+		return err
+	}
+	return u.turned(to, n, hidden, width)
+}
+
+// turned describes the weights for the backward: 64 columns, by 64 rows over which it sums.
+func (u *upload) turned(to *experts, n, hidden, width int) error {
+	h, w := pad(hidden), pad(width)
+	t := driver.Tensor{At: to.gateUp, Sizes: sizes(h, w, n, 2), Strides: sizes(2*h, 2*w*h, 2*n*w*h), Box: []uint32{64, stageTerms, 1, 1}}
+	if joins(width) {
+		if err := u.begin(&to.joined, 2*n*width*h); err != nil {
+			return err
+		}
+		for i := range n {
+			for part := range 2 {
+				err := u.gpu.Copy(to.joined+pointer(2*(2*i+part)*width*h), to.gateUp+pointer(2*(part*n+i)*w*h), 2*width*h, u.stream)
+				if err != nil {
+					return err
+				}
+			}
+		}
+		t.At, t.Sizes, t.Strides = to.joined, sizes(h, 2*width, n, 1), sizes(2*h, 4*width*h, 4*n*width*h)
+	}
+	var err error
+	if to.gateUpTurned, err = u.gpu.NewTensorMap(t); err != nil {
+		return err
+	}
+	to.downTurned, err = u.gpu.NewTensorMap(driver.Tensor{At: to.down, Sizes: sizes(w, hidden, n), Strides: sizes(2*w, 2*hidden*w),
+		Box: []uint32{64, stageTerms, 1}})
 	return err
 }
 
@@ -227,7 +274,7 @@ func sizes(n ...int) []uint64 {
 
 // drop gives the weights' memory back.
 func (b *Backend) drop(w *weights) {
-	for _, p := range []pointer{w.router, w.routed.gateUp, w.routed.down, w.shared.gateUp, w.shared.down} {
+	for _, p := range []pointer{w.router, w.routed.gateUp, w.routed.down, w.routed.joined, w.shared.gateUp, w.shared.down, w.shared.joined} {
 		if p != 0 {
 			b.give(p, b.all[p])
 		}

@@ -26,7 +26,7 @@ func (Backend) Load(s backend.Spec) (backend.Layer, error) {
 	if err := s.Weights.Check(s.Shape); err != nil {
 		return nil, err
 	}
-	l := &layer{s.Shape, s.Weights, s.Shape.NewWeights(), s.BF16Logits}
+	l := &layer{s.Shape, s.Weights, s.Shape.NewWeights(), s.BF16Logits, s.Copied}
 	return l, l.Refresh()
 }
 
@@ -34,27 +34,35 @@ type layer struct {
 	contract.Shape
 	given, w   *contract.Weights
 	bf16Logits bool
+	copied     func([]contract.BF16) // of backend.Spec
 }
 
 func (*layer) Close() error { return nil }
 
 // Refresh copies the weights again, and refuses those that are not finite (R13).
 func (l *layer) Refresh() error {
-	copy(l.w.Router, l.given.Router)
-	copy(l.w.SharedGate, l.given.SharedGate)
+	l.copy(l.w.Router, l.given.Router)
+	l.copy(l.w.SharedGate, l.given.SharedGate)
 	for e := range l.w.Experts {
-		copyExpert(&l.w.Experts[e], &l.given.Experts[e])
+		l.copyExpert(&l.w.Experts[e], &l.given.Experts[e])
 	}
 	if l.w.Shared != nil {
-		copyExpert(l.w.Shared, l.given.Shared)
+		l.copyExpert(l.w.Shared, l.given.Shared)
 	}
 	return l.w.CheckFinite()
 }
 
-func copyExpert(dst, src *contract.Expert) {
-	copy(dst.Gate, src.Gate)
-	copy(dst.Up, src.Up)
-	copy(dst.Down, src.Down)
+func (l *layer) copyExpert(dst, src *contract.Expert) {
+	l.copy(dst.Gate, src.Gate)
+	l.copy(dst.Up, src.Up)
+	l.copy(dst.Down, src.Down)
+}
+
+func (l *layer) copy(dst, src []contract.BF16) {
+	copy(dst, src)
+	if l.copied != nil {
+		l.copied(src)
+	}
 }
 
 // expert is the weights of group e, the shared expert being group E.

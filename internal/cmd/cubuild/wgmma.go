@@ -18,8 +18,9 @@ func wgmma() string {
 
 #include <cstdint>
 
-// wgmma<n>::step is d = a*b, plus d where add is not 0: 64 rows of a by n rows of b, 16 terms each.
-template <int n> struct wgmma;
+// wgmma<n>::step is d = a*b, plus d where add is not 0: 64 rows of a by n rows of b, 16 terms each. An operand that is turned
+// lies with its rows, in place of its terms, next to one another.
+template <int n, int turned_a = 0, int turned_b = 0> struct wgmma;
 `)
 	for n := 8; n <= 256; n += 8 {
 		if n > 64 && n%16 != 0 {
@@ -31,16 +32,16 @@ template <int n> struct wgmma;
 			operands = append(operands, fmt.Sprintf(`"+f"(d[%d])`, i))
 		}
 		fmt.Fprintf(&b, `
-template <> struct wgmma<%d> {
+template <int turned_a, int turned_b> struct wgmma<%d, turned_a, turned_b> {
     static __device__ __forceinline__ void step(float *d, uint64_t a, uint64_t b, int add) {
         asm volatile("{.reg .pred p; setp.ne.b32 p, %%%d, 0; wgmma.mma_async.sync.aligned.m64n%dk16.f32.bf16.bf16 "
                      "{%s}, "
-                     "%%%d, %%%d, p, 1, 1, 0, 0;}"
+                     "%%%d, %%%d, p, 1, 1, %%%d, %%%d;}"
                      : %s
-                     : "l"(a), "l"(b), "r"(add));
+                     : "l"(a), "l"(b), "r"(add), "n"(turned_a), "n"(turned_b));
     }
 };
-`, n, n/2+2, n, strings.Join(places, ", "), n/2, n/2+1, strings.Join(operands, ", "))
+`, n, n/2+2, n, strings.Join(places, ", "), n/2, n/2+1, n/2+3, n/2+4, strings.Join(operands, ", "))
 	}
 	return b.String()
 }

@@ -16,6 +16,7 @@ type Fake struct {
 	Major, Minor int
 	Failing      string   // the call of this name fails, with result 999
 	Launches     []string // kernels, in order; early ones with a + behind
+	Stream       Stream   // of the last launch
 	Maps         [][]uint64
 	names        map[uintptr]string
 	memory       map[uintptr][]byte
@@ -91,7 +92,7 @@ func (f *Fake) call(c call, a ...uintptr) int {
 		if b.count > 0 {
 			name += "+"
 		}
-		f.Launches = append(f.Launches, name)
+		f.Launches, f.Stream = append(f.Launches, name), b.stream
 	case cuTensorMapEncodeTiled:
 		f.Maps = append(f.Maps, append([]uint64(nil), unsafe.Slice(at[uint64](a[4]), int(a[2]))...))
 	case cuGetErrorName:

@@ -69,16 +69,20 @@ __device__ __forceinline__ bool silu_is_easy(float g) { return fabsf(g) < 86.f; 
 
 // silu_easy has no branch. Its 2^n is one step in the exponent, since the result is normal; its division is the correctly
 // rounded sequence without the cases at the ends of the range: the divisor is at least 1 and below 2^125, and where g is
-// so small that a remainder could underflow, the divisor is exactly 2.
-__device__ __forceinline__ float silu_easy(float g) {
+// so small that a remainder could underflow, the divisor is exactly 2. On the way it makes s = sigmoid(g).
+__device__ __forceinline__ float silu_easy(float g, float &s) {
     uint32_t bits;
     float p = exp_core(-g, bits);
     float d = __fadd_rn(1.f, from_bits(__float_as_uint(p) + (bits << 23)));
     float y = ptx::reciprocal(d);
-    y = __fmaf_rn(y, __fmaf_rn(-d, y, 1.f), y);
+    s = y = __fmaf_rn(y, __fmaf_rn(-d, y, 1.f), y);
     float q = __fmul_rn(g, y);
     q = __fmaf_rn(__fmaf_rn(-d, q, g), y, q);
     return __fmaf_rn(__fmaf_rn(-d, q, g), y, q);
+}
+__device__ __forceinline__ float silu_easy(float g) {
+    float s;
+    return silu_easy(g, s);
 }
 
 } // namespace contract

@@ -10,6 +10,18 @@
 
 #include "combine.cu"
 
+#include "backward_plan.cu"
+
+#include "backward_experts.cu"
+
+#include "backward_route.cu"
+
+#include "fold_index.cu"
+
+#include "fold_experts.cu"
+
+#include "fold_router.cu"
+
 #include "numbers.cu"
 
 // The digest of these sources and of the compiler's flags: read back on the GPU, it says that the image is the source's.

@@ -6,8 +6,8 @@
 #include "params.cuh"
 #include "wgmma_gen.cuh"
 
-// One warpgroup runs a chain of steps on the tensor cores: d = c + a*b over K, a multiple of 64.
-extern "C" __global__ void __launch_bounds__(128) numbers_tc16_bf16(const __grid_constant__ KnownParams p) {
+// One warpgroup runs a chain of steps on the tensor cores: d = c + a*b over K, a multiple of 64; a may lie turned.
+template <int turned> __device__ __forceinline__ void tc16(const KnownParams &p) {
     __shared__ alignas(1024) char tiles[(64 + 16) * 128];
     uint32_t a = ptx::shared_address(tiles), b = a + 64 * 128;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -20,27 +20,31 @@ extern "C" __global__ void __launch_bounds__(128) numbers_tc16_bf16(const __grid
         for (int i = threadIdx.x; i < (64 + 16) * 64; i += 128) { // row r's chunk c of eight values is at c^(r%8)
             int row = i / 64, column = i % 64;
             bf16_t v = row < 64 ? p.a[row * p.k + k + column] : p.b[(row - 64) * p.k + k + column];
-            reinterpret_cast<bf16_t *>(tiles)[row * 64 + ((column / 8) ^ (row & 7)) * 8 + column % 8] = v;
+            int line = turned && row < 64 ? column : row, place = turned && row < 64 ? row : column;
+            reinterpret_cast<bf16_t *>(tiles)[((row & 64) + (line & 63)) * 64 + ((place / 8) ^ (line & 7)) * 8 + place % 8] = v;
         }
         ptx::fence_async();
         __syncthreads();
         ptx::wgmma_fence();
 #pragma unroll
-        for (int s = 0; s < 4; s++) wgmma<16>::step(acc, ptx::wgmma_tile(a) + 2 * s, ptx::wgmma_tile(b) + 2 * s, 1);
+        for (int s = 0; s < 4; s++) wgmma<16, turned>::step(acc, ptx::wgmma_tile(a) + (turned ? 128 : 2) * s, ptx::wgmma_tile(b) + 2 * s, 1);
         ptx::wgmma_commit();
         ptx::wgmma_wait<0>();
     }
 #pragma unroll
     for (int i = 0; i < 8; i++) p.d[at(i)] = acc[i];
 }
+extern "C" __global__ void __launch_bounds__(128) numbers_tc16_bf16(const __grid_constant__ KnownParams p) { tc16<0>(p); }
+extern "C" __global__ void __launch_bounds__(128) numbers_tc16_turned_bf16(const __grid_constant__ KnownParams p) { tc16<1>(p); }
 
-// Every easy gate there is, but -0: silu_easy must be silu.
+// Every easy gate there is, but -0: silu_easy must be silu, and what it makes on the way sigmoid.
 extern "C" __global__ void __launch_bounds__(256) numbers_silu_f32(const __grid_constant__ SiluParams p) {
     uint64_t step = uint64_t(gridDim.x) * blockDim.x;
     for (uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < 1ull << 32; i += step) {
         float g = contract::from_bits(uint32_t(i));
         if (uint32_t(i) == 0x80000000 || !contract::silu_is_easy(g)) continue;
-        if (__float_as_uint(contract::silu_easy(g)) != __float_as_uint(contract::silu(g))) {
+        float s, silu = contract::silu_easy(g, s);
+        if (__float_as_uint(silu) != __float_as_uint(contract::silu(g)) || __float_as_uint(s) != __float_as_uint(contract::sigmoid(g))) {
             atomicAdd(p.different, 1ull);
             p.different[1] = i;
         }

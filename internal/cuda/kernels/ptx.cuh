@@ -59,6 +59,12 @@ __device__ __forceinline__ void tensor_copy3(uint32_t dst, const void *map, uint
                  "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2)
                  : "memory");
 }
+__device__ __forceinline__ void tensor_copy4(uint32_t dst, const void *map, uint32_t bar, int c0, int c1, int c2, int c3) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(dst),
+        "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+        : "memory");
+}
 __device__ __forceinline__ void tensor_copy5(uint32_t dst, const void *map, uint32_t bar, int c0, int c1, int c2, int c3, int c4) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(dst),
@@ -69,13 +75,17 @@ __device__ __forceinline__ void tensor_copy5(uint32_t dst, const void *map, uint
 // What others wrote to memory before is seen by the copy engine.
 __device__ __forceinline__ void fence_async_memory() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
+// The line at an address of global memory is fetched into the L2 cache.
+__device__ __forceinline__ void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
 // wgmma's frame; the instruction itself, for every N, is in wgmma_gen.cuh.
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int pending> __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory"); }
 
-// A tile of rows of 64 BF16 (128 bytes), swizzled by 128 bytes, K contiguous; 16 terms of K further is 2 further.
+// A tile of rows of 64 BF16 (128 bytes), swizzled by 128 bytes, K contiguous; 16 terms of K further is 2 further. Of an operand that
+// is turned it is 64 rows by terms of 128 bytes, and 16 terms further is 128 further.
 __device__ __forceinline__ uint64_t wgmma_tile(uint32_t address) {
     return uint64_t(address >> 4 & 0x3FFF) | uint64_t(1) << 16 | uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
 }
@@ -89,10 +99,29 @@ __device__ __forceinline__ void store_transposed4(uint32_t dst, uint32_t a, uint
                  : "memory");
 }
 
+// The same as they are.
+__device__ __forceinline__ void store_matrix4(uint32_t dst, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared16(uint32_t dst, uint4 v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+__device__ __forceinline__ void store_shared4(uint32_t dst, uint32_t v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(dst), "r"(v) : "memory"); }
+__device__ __forceinline__ uint32_t load_shared4(uint32_t src) {
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(src) : "memory");
+    return v;
+}
 __device__ __forceinline__ uint4 load_shared16(uint32_t src) {
     uint4 v;
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(src) : "memory");
     return v;
+}
+
+__device__ __forceinline__ void store_shared4(uint32_t dst, float v) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(dst), "f"(v) : "memory");
 }
 
 // Programmatic dependent launch: work before wait_before overlaps the kernel before this one in the stream; what that one

@@ -1,0 +1,60 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/testgen"
+)
+
+// Which kernels a backward takes.
+func TestBackwardLaunches(t *testing.T) {
+	odd := contract.Shape{Hidden: 33, Experts: 5, TopK: 2, Width: 17, SharedWidth: 16}
+	for _, c := range []struct {
+		shape  contract.Shape
+		tokens int
+		want   string
+	}{
+		{tinyShape, 0, ""},
+		{tinyShape, 5, "backward_live_i32+ plan_one_i32+ backward_weight_f32+ backward_places_i32+ experts_down_bwd_1x64_bf16+ experts_tree_bwd_f32+ " +
+			"route_norm_bwd_f32+ experts_gate_up_bwd_1x64_bf16+ backward_input_norm_rows_bf16+"},
+		{tinyShape, 300, "backward_live_i32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ backward_weight_f32+ backward_places_i32+ " +
+			"experts_down_bwd_2x128_bf16+ experts_tree_bwd_f32+ route_norm_bwd_f32+ experts_gate_up_bwd_2x128_bf16+ backward_input_norm_rows_bf16+"},
+		{odd, 5, "backward_live_i32+ plan_one_i32+ backward_weight_f32+ backward_places_i32+ layer_pad_bf16+ experts_down_bwd_1x64_bf16+ " +
+			"experts_tree_bwd_f32+ route_dense_bwd_f32+ experts_join_bf16+ experts_gate_up_bwd_1x64_bf16+ backward_input_dense_any_bf16+"},
+	} {
+		b, fake := fakeBackend(t)
+		w := testgen.Weights(c.shape, 1)
+		l, err := b.Load(backend.Spec{Shape: c.shape, Weights: &w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newWork(t, b, c.shape, testgen.Tokens(c.tokens, c.shape.Hidden, 1), nil, true)
+		v := newBackwardWork(t, b, c.shape, f, testgen.Upstream(c.tokens, c.shape.Hidden, 1))
+		if err := f.run(l); err != nil {
+			t.Fatal(err)
+		}
+		fake.Launches = nil
+		if err := v.run(l); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(fake.Launches, " "); got != c.want {
+			t.Errorf("%+v, %d tokens: got %s, want %s", c.shape, c.tokens, got, c.want)
+		}
+	}
+}
+
+// Every entry of the table is chosen for some number of tokens of the first model.
+func TestBackwardTilingFor(t *testing.T) {
+	for tokens, most := range map[int]int{1: 64, 64: 64, 1024: 64, 2184: 64, 2185: 128, 4096: 128, 1 << 17: 128} {
+		if got := backwardTilingFor(tokens, 10, 512); got.Most != most {
+			t.Errorf("%d tokens: tiles of %d, want %d", tokens, got.Most, most)
+		}
+	}
+}
