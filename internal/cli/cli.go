@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -50,6 +51,8 @@ type env struct {
 
 	rank, ranks int         // among processes that work together; 0 of 0 where there is one alone
 	leave       func(error) // tells the others how the command has ended; nil where there are none
+
+	whyStopped atomic.Pointer[string] // what SIGTERM means, where it has a meaning
 }
 
 // name is the command's, and the rank's where there are several.
@@ -78,7 +81,8 @@ func failf(format string, args ...any) error { return failedError{fmt.Errorf(for
 
 // Main runs the program and gives its exit status. Results go to stdout, errors and progress to stderr.
 func Main(args []string, stdout, stderr io.Writer) int {
-	defer tidyWhenStopped(stderr)()
+	e := &env{stderr: stderr}
+	defer e.tidyWhenStopped()()
 	var p program
 	parser := kong.Must(&p,
 		kong.Name("samebit"),
@@ -98,7 +102,6 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return statusUsage
 	}
 	c := at.Selected().Target.Addr().Interface().(command)
-	e := &env{stderr: stderr}
 	err = c.Run(e)
 	if e.leave != nil {
 		defer e.leave(err)
@@ -130,7 +133,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 }
 
 // tidyWhenStopped has an interrupt end the program with nothing half-written left behind, with the status that shells expect.
-func tidyWhenStopped(stderr io.Writer) (done func()) {
+func (e *env) tidyWhenStopped() (done func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -139,7 +142,11 @@ func tidyWhenStopped(stderr io.Writer) (done func()) {
 			return
 		}
 		tidy.Up()
-		fmt.Fprintf(stderr, "samebit: %v\n", s)
+		var why any = s
+		if text := e.whyStopped.Load(); text != nil && s == syscall.SIGTERM {
+			why = *text
+		}
+		fmt.Fprintf(e.stderr, "samebit: %v\n", why)
 		os.Exit(128 + int(s.(syscall.Signal)))
 	}()
 	return func() {

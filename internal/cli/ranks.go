@@ -4,9 +4,6 @@ package cli
 
 import (
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/samebit/samebit/gate"
 	"github.com/samebit/samebit/internal/mpi"
@@ -48,7 +45,9 @@ func (f *rankFlags) join(e *env) (ranks []*parallel.Rank, err error) {
 		}
 		group.Close()
 	}
-	e.orphaned()
+	// The launcher stops the others when a rank has died.
+	why := fmt.Sprintf("rank %d of %d: stopped by the launcher: another rank has died, or the job was cancelled", e.rank, e.ranks)
+	e.whyStopped.Store(&why)
 	if f.EP == 0 {
 		f.EP = max(1, world.Size()/f.TP)
 	}
@@ -60,14 +59,3 @@ func (f *rankFlags) join(e *env) (ranks []*parallel.Rank, err error) {
 }
 
 const mostRanks = 64
-
-// orphaned ends the program with a reason when the launcher asks for that, which it does when another rank has died.
-func (e *env) orphaned() {
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM)
-	go func() {
-		<-stop
-		fmt.Fprintf(e.stderr, "samebit: rank %d of %d: stopped by the launcher: another rank has died, or the job was cancelled\n", e.rank, e.ranks)
-		os.Exit(statusFailed)
-	}()
-}
