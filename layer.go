@@ -44,7 +44,11 @@ func Open(dir string, n int, o Options) (*Layer, error) {
 
 // Load loads layer number n of an open checkpoint, which may be closed afterwards unless the layer is to be refreshed.
 func Load(c *checkpoint.Checkpoint, n int, o Options) (*Layer, error) {
-	from, err := c.Layer(n)
+	part := contract.Shape.Whole
+	if o.Ranks != nil {
+		part = o.Ranks.Part
+	}
+	from, err := c.LayerPart(n, part)
 	if err != nil {
 		return nil, err
 	}
