@@ -70,7 +70,8 @@ func (r *Report) add(result Result) {
 // record describes the subject, and how the largest batch loads its experts.
 func (s *Subject) record() SubjectRecord {
 	r := SubjectRecord{Name: s.Name, Backend: s.backend(), Device: s.Ranks[0].Device(), Ranks: s.size(), Shape: s.Shape,
-		Tokens: slices.Max(s.tokens())}
+		Tokens: slices.Max(s.tokens()), Grid: s.Grid}
+	r.Volume = s.volume(min(r.Tokens, 256))
 	passes, err := runAll(s.Ranks, work{x: testgen.Tokens(r.Tokens, s.Shape.Hidden, seed)})
 	if err != nil {
 		return r // the cases have said so

@@ -44,7 +44,7 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	var theirs []float32
 	j.run(func() (err error) {
 		if arrived, err = f.dispatch.toOwners("dy", dy, l.Hidden); err == nil {
-			theirs, err = f.dispatch.sendRows("weights", j.routedWeights())
+			theirs, err = f.dispatch.sendRows("route weights", j.routedWeights())
 		}
 		return err
 	})

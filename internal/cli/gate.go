@@ -171,6 +171,9 @@ func (c *gateCommand) Show(p *ui.Printer) {
 		}
 		p.Line("%s on %s: %s", s.Name, s.Backend, s.Device)
 		p.Table(ui.Row{"case", "", "digest", "s", "evidence"}, rows...)
+		if s.Volume != nil {
+			p.Line("%v", s.Volume)
+		}
 		p.Line("")
 	}
 	p.Line("%d passed, %d failed, %d skipped in %.1f s", c.Result.Pass, c.Result.Fail, c.Result.Skip, c.Result.Seconds)
