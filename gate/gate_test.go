@@ -9,11 +9,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/samebit/samebit"
+	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/checkpoint/testdata"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/testgen"
 	"github.com/samebit/samebit/parallel"
 )
 
@@ -146,6 +149,39 @@ func TestGrid(t *testing.T) {
 		}
 		if n := max(1, grid.Ranks()); r.Subjects[0].Ranks != n {
 			t.Errorf("%v: %d ranks: need %d", grid, r.Subjects[0].Ranks, n)
+		}
+	}
+}
+
+// A rank that is not like the others is found.
+func TestBrokenRank(t *testing.T) {
+	var loaded atomic.Int32
+	shape, err := testgen.Shape("tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	breakBackend("one rank with another router", hooks{spec: func(s *backend.Spec) {
+		if s.Shape.Width == 0 && s.Shape.Hidden == shape.Hidden && loaded.Add(1) == 1 {
+			changeRouter(s)
+		}
+	}})
+	ranks, err := LocalRanks(parallel.Grid{TP: 1, EP: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Synthetic("tiny", samebit.Options{Backend: "one rank with another router"}, ranks...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.Options.Backend, s.Tokens = "cpu", []int{64}
+	r, err := Run([]*Subject{s}, []string{"grid", "oracle"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range r.Results {
+		if x.Verdict != Fail || !strings.Contains(x.Why(), "logits: ") {
+			t.Errorf("%s: %s: %s: need a failure about logits", x.ID, x.Verdict, x.Why())
 		}
 	}
 }

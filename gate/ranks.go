@@ -47,7 +47,7 @@ func (s *Subject) open(o samebit.Options, ranks []*parallel.Rank) ([]Member, err
 func firstError(errs []error) int {
 	first := 0
 	for i, err := range errs {
-		if err != nil && (errs[first] == nil || errors.Is(errs[first], parallel.ErrElsewhere)) {
+		if _, theirs := errors.AsType[*parallel.Failed](errs[first]); err != nil && (errs[first] == nil || theirs) {
 			first = i
 		}
 	}

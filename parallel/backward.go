@@ -22,7 +22,7 @@ func backwardOf(r backend.Rows) *journeyBackward {
 func (l *layer) PlanBackward(a backend.PlanBackward) error {
 	w := l.newWork()
 	j := &journeyBackward{work: w, plan: planned{slots: a.Rows.Slots, offsets: make([]int32, l.Experts+2)}}
-	a.Rows.Offsets.(*buffer).journey = j
+	a.Rows.Offsets.(*buffer).carry(j)
 	if a.Rows.Tokens > 0 {
 		w.run(func() error {
 			return l.home.layer.PlanBackward(backend.PlanBackward{DY: w.of(a.DY), IDs: w.of(a.IDs), Weights: w.of(a.Weights), Z: w.of(a.Z),

@@ -19,12 +19,22 @@ type closer interface{ close() }
 
 func (b *buffer) Dtype() backend.Dtype { return b.dtype }
 func (b *buffer) Len() int             { return b.n }
+
+// Slice needs memory; where there is none it panics, since it cannot say so.
 func (b *buffer) Slice(from, to int) backend.Buffer {
 	part, err := b.use()
 	if err != nil {
 		panic(err)
 	}
 	return &buffer{m: b.m, dtype: b.dtype, n: to - from, below: part.Slice(from, to)}
+}
+
+// carry keeps what belongs to a plan, in place of an earlier plan's.
+func (b *buffer) carry(j closer) {
+	if b.journey != nil {
+		b.journey.close()
+	}
+	b.journey = j
 }
 
 // use gives the buffer of the backend below.

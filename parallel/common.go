@@ -61,7 +61,7 @@ func (c *common) flush(w *work) {
 	defer c.sending("gradients")()
 	w.run(c.fold.Flush)
 	for i := range c.pieces {
-		c.pieces[i].gather(w, c.row, c.of[i])
+		c.pieces[i].gather(w, c.owners, c.of[i])
 	}
 }
 
@@ -77,7 +77,7 @@ func (c *common) add(w *work, j *journeyBackward, a backend.FoldArgs) {
 	}
 	var counts []int
 	w.run(func() error {
-		all, err := allGather(c.row, []int32{int32(len(live))}, repeat(1, c.Grid.EP))
+		all, err := allGather(c.owners, []int32{int32(len(live))}, slices.Repeat([]int{1}, c.Grid.EP))
 		for _, n := range all {
 			counts = append(counts, int(n[0]))
 		}
@@ -131,7 +131,7 @@ func (c *common) columns(w *work, m backend.Buffer, live, counts []int) []BF16 {
 	}
 	var got [][]BF16
 	w.run(func() (err error) {
-		got, err = allToAll(c.row, send, sizes)
+		got, err = allToAll(c.owners, send, sizes)
 		return err
 	})
 	return slices.Concat(got...)
@@ -149,7 +149,7 @@ func gatherRows[T any](c *common, w *work, mine []T, n int, counts []int) []T {
 		for q := range sizes {
 			sizes[q] = counts[q] * n
 		}
-		got, err = allGather(c.row, mine, sizes)
+		got, err = allGather(c.owners, mine, sizes)
 		return err
 	})
 	return slices.Concat(got...)

@@ -68,7 +68,7 @@ func (r *Rank) newDispatch(p planned, experts int) (*dispatch, error) {
 		d.rows, d.tokens = append(d.rows, rows), append(d.tokens, sent)
 		counts[q] = []int32{int32(rows.Len()), int32(len(sent))}
 	}
-	heard, err := exchangeCounts(r.row, counts)
+	heard, err := exchangeCounts(r.owners, counts)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (r *Rank) newDispatch(p planned, experts int) (*dispatch, error) {
 		d.from, d.arrive = append(d.from, int(h[0])), append(d.arrive, int(h[1]))
 		lengths[s] = 2 * int(h[0])
 	}
-	noted, err := allToAll(r.row, notes, lengths)
+	noted, err := allToAll(r.owners, notes, lengths)
 	before := int32(0)
 	for s, n := range noted {
 		for i := 0; i < len(n); i += 2 {
@@ -98,7 +98,7 @@ func (d *dispatch) toOwners(what string, m []BF16, n int) ([]BF16, error) {
 		}
 		counts[q] = d.arrive[q] * n
 	}
-	got, err := allToAll(d.Rank.row, send, counts)
+	got, err := allToAll(d.owners, send, counts)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (d *dispatch) sendRows(what string, v []float32) ([]float32, error) {
 	for q, r := range d.rows {
 		send[q] = v[r.From:r.To]
 	}
-	got, err := allToAll(d.Rank.row, send, d.from)
+	got, err := allToAll(d.owners, send, d.from)
 	return slices.Concat(got...), err
 }
 
@@ -131,6 +131,6 @@ func comeHome[T any](d *dispatch, what string, made []T, n int) ([]T, error) {
 		at += rows
 		counts[s] = d.rows[s].Len() * n
 	}
-	got, err := allToAll(d.Rank.row, send, counts)
+	got, err := allToAll(d.owners, send, counts)
 	return slices.Concat(got...), err
 }

@@ -44,7 +44,6 @@ func TestEveryRankEnds(t *testing.T) {
 	x, dy := tokens(20, tiny)
 	grid := parallel.Grid{TP: 2, EP: 2}
 	type rank struct {
-		i     int
 		grid  parallel.Grid
 		w     *contract.Weights
 		o     samebit.Options
@@ -70,7 +69,7 @@ func TestEveryRankEnds(t *testing.T) {
 		{"other weights", func(r *rank) { r.w = &other }, []string{"need the same on every rank"}},
 		{"weights that are not finite", func(r *rank) { r.w = &broken }, []string{"expert 13 up has +Inf at 6021"}},
 		{"other logits", func(r *rank) { r.o.RouterLogits = samebit.BF16Logits }, []string{"need the same on every rank"}},
-		{"a backend that is not there", func(r *rank) { r.o.Backend = "none" }, []string{`backend "none" is unknown`, "rank 3: rank 3 has left", "has left"}},
+		{"a backend that is not there", func(r *rank) { r.o.Backend = "none" }, []string{`backend "none" is unknown`, "rank 3 has left"}},
 		{"another workspace", func(r *rank) { r.o.MaxTokens = 9 }, []string{"need the same call on every rank"}},
 		{"an odd x", func(r *rank) { r.x = r.x[1:] }, []string{"need a multiple of the hidden size"}},
 		{"other tokens in a column", func(r *rank) { r.x = slices.Clone(r.x); r.x[3]++ }, []string{"need the same tokens"}},
@@ -113,7 +112,7 @@ func TestEveryRankEnds(t *testing.T) {
 		}
 		start := time.Now()
 		errs := onRanks(parallel.Local(4), func(i int, g parallel.Group) error {
-			r := rank{i: i, grid: grid, w: &weights, x: x, dy: dy, options: []samebit.ForwardOption{samebit.Train},
+			r := rank{grid: grid, w: &weights, x: x, dy: dy, options: []samebit.ForwardOption{samebit.Train},
 				step: func(string, *samebit.Layer) error { return nil }}
 			if i == 3 {
 				c.change(&r)

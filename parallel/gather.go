@@ -14,7 +14,7 @@ const Everyone = -1
 // GatherRows gives what the columns have of their tokens, in the order of the stream, on every rank: counts says how many elements
 // are each column's. All ranks must call it.
 func GatherRows[T any](r *Rank, mine []T, counts []int) ([]T, error) {
-	got, err := allGather(r.row, mine, counts)
+	got, err := allGather(r.owners, mine, counts)
 	return slices.Concat(got...), err
 }
 

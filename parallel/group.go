@@ -153,7 +153,7 @@ func exchangeCounts(g Group, counts [][]int32) ([][]int32, error) {
 	return allToAll(g, counts, slices.Repeat([]int{len(counts[0])}, g.Size()))
 }
 
-// Failed is the error of an exchange that ended because a rank failed, or did not come.
+// Failed is the error of a call that a rank has refused, or of an exchange that ended because one failed, left or did not come.
 type Failed struct {
 	Rank int // the one that says so
 	Text string

@@ -5,8 +5,8 @@ package parallel
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
@@ -18,8 +18,8 @@ type Rank struct {
 	Group  Group // all ranks
 	Grid   Grid
 	tp, ep int   // where it stands
-	column Group // those that slice the same experts: the tensor-parallel ranks
-	row    Group // those with other experts and other tokens: the expert-parallel ranks
+	column Group // the tensor-parallel ranks, which have the same tokens and slice the same experts
+	owners Group // the expert-parallel ranks of the same slice, which have other tokens and own other experts
 	volume Volume
 }
 
@@ -38,26 +38,24 @@ func Join(g Group, grid Grid) (*Rank, error) {
 		return nil, fmt.Errorf("grid %v: found %d ranks: need %d", grid, g.Size(), grid.Ranks())
 	}
 	r.tp, r.ep = grid.At(g.Rank())
-	var column, row []int
+	var column, owners []int
 	for i := range g.Size() {
 		tp, ep := grid.At(i)
 		if ep == r.ep {
 			column = append(column, i)
 		}
 		if tp == r.tp {
-			row = append(row, i)
+			owners = append(owners, i)
 		}
 	}
-	r.column, r.row = g.Sub(column), g.Sub(row)
+	r.column, r.owners = g.Sub(column), g.Sub(owners)
 	return r, nil
 }
 
-// ErrElsewhere is in the error of a call that was right here and refused on another rank.
-var ErrElsewhere = errors.New("refused on another rank")
-
 const notice = 4 << 10 // bytes of what a rank says of itself
 
-// say gives what every rank says of itself, and the error of the first that has one. A rank with an error of its own gets that.
+// say gives what every rank says of itself, and the error of the first that has one, as *Failed. A rank with an error of its own gets
+// that.
 func say[T any](r *Rank, what T, mine error) ([]T, error) {
 	type said struct {
 		What  T
@@ -68,7 +66,7 @@ func say[T any](r *Rank, what T, mine error) ([]T, error) {
 	if err != nil || len(text) > notice {
 		panic(fmt.Sprintf("parallel: a notice of %d bytes: %v", len(text), err))
 	}
-	all, err := allGather(r.Group, append(text, bytes.Repeat([]byte{' '}, notice-len(text))...), repeat(notice, n))
+	all, err := allGather(r.Group, append(text, bytes.Repeat([]byte{' '}, notice-len(text))...), slices.Repeat([]int{notice}, n))
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +77,7 @@ func say[T any](r *Rank, what T, mine error) ([]T, error) {
 			return nil, fmt.Errorf("rank %d: found a notice %.40q: need the same program on every rank", i, text)
 		}
 		if heard[i] = h.What; h.Error != "" && mine == nil {
-			mine = fmt.Errorf("rank %d: %w: %s", i, ErrElsewhere, h.Error)
+			mine = &Failed{i, h.Error}
 		}
 	}
 	return heard, mine
@@ -108,14 +106,6 @@ func (r *Rank) agree(doing string, what any, mine error) error {
 	return err
 }
 
-func repeat[T any](v T, n int) []T {
-	all := make([]T, n)
-	for i := range all {
-		all[i] = v
-	}
-	return all
-}
-
 // Part is what this rank holds of a layer of that shape.
 func (r *Rank) Part(s contract.Shape) contract.Part { return r.Grid.Part(r.Group.Rank(), s) }
 
@@ -131,6 +121,3 @@ type machine struct {
 func (m *machine) Device() string {
 	return fmt.Sprintf("rank %d of %v, on %s", m.Group.Rank(), m.Grid, m.Backend.Device())
 }
-
-// Close closes the backend. The group stays.
-func (m *machine) Close() error { return m.Backend.Close() }

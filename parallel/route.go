@@ -27,7 +27,7 @@ func (w *work) rows(r backend.Rows) backend.Rows {
 func (l *layer) Plan(a backend.Plan) error {
 	w := l.newWork()
 	j := &journey{work: w}
-	a.Rows.Offsets.(*buffer).journey = j
+	a.Rows.Offsets.(*buffer).carry(j)
 	j.plan = planned{slots: a.Rows.Slots, offsets: make([]int32, l.Experts+2)}
 	if a.Rows.Tokens > 0 {
 		w.run(func() error { return l.home.layer.Plan(backend.Plan{IDs: w.of(a.IDs), Rows: w.rows(a.Rows)}) })
