@@ -7,6 +7,10 @@ package tcdot
 // core512 walks ng groups of n rows over one panel of 64 outputs.
 func core512(panel *byte, x *byte, xg int, acc *float32, n int, ng int, bad *byte)
 
+// direct512 walks ng groups of n rows over packed weights of 64 outputs, and reports a doubt in any of them.
+// Behind acc [n,64] it needs as much again.
+func direct512(w *uint32, ng int, x *byte, xg int, acc *float32, n int) (doubt bool)
+
 // transpose512 turns 64 rows of 32 BF16 into 16 rows of 64 k-pairs.
 func transpose512(w *uint16, stride int, buf *uint32)
 
@@ -54,8 +58,11 @@ func finish256ZipSet(acc *float32, scale *float32, out *float32, stride int, n i
 
 func finish256ZipAdd(acc *float32, scale *float32, out *float32, stride int, n int)
 
-// packX256 writes ng groups of one row: 16 FP32, 16 exponent bytes each four times.
-func packX256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
+// packSpread256 writes ng groups of one row: 16 FP32, 16 exponent bytes each four times.
+func packSpread256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
+
+// packPairs256 writes ng groups of one row: 16 pairs of a BF16 and a zero, 16 words of exponents.
+func packPairs256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
 
 // rowMax256 is the largest magnitude, as bits, of 16*ng BF16.
 func rowMax256(x *uint16, ng int) uint32

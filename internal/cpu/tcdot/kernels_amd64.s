@@ -808,6 +808,293 @@ cleanLast:
 	VZEROUPPER
 	RET
 
+DATA c7fff<>+0(SB)/4, $0x7fff7fff
+GLOBL c7fff<>(SB), RODATA|NOPTR, $4
+
+DATA cabs<>+0(SB)/4, $0x7fffffff
+GLOBL cabs<>(SB), RODATA|NOPTR, $4
+
+DATA cfield<>+0(SB)/4, $0x7f800000
+GLOBL cfield<>(SB), RODATA|NOPTR, $4
+
+DATA c2to25<>+0(SB)/4, $0x4c000000
+GLOBL c2to25<>(SB), RODATA|NOPTR, $4
+
+DATA c2to0<>+0(SB)/4, $0x3f800000
+GLOBL c2to0<>(SB), RODATA|NOPTR, $4
+
+DATA chigh<>+0(SB)/4, $0x03020302
+DATA chigh<>+4(SB)/4, $0x07060706
+DATA chigh<>+8(SB)/4, $0x0b0a0b0a
+DATA chigh<>+12(SB)/4, $0x0f0e0f0e
+DATA chigh<>+16(SB)/4, $0x03020302
+DATA chigh<>+20(SB)/4, $0x07060706
+DATA chigh<>+24(SB)/4, $0x0b0a0b0a
+DATA chigh<>+28(SB)/4, $0x0f0e0f0e
+DATA chigh<>+32(SB)/4, $0x03020302
+DATA chigh<>+36(SB)/4, $0x07060706
+DATA chigh<>+40(SB)/4, $0x0b0a0b0a
+DATA chigh<>+44(SB)/4, $0x0f0e0f0e
+DATA chigh<>+48(SB)/4, $0x03020302
+DATA chigh<>+52(SB)/4, $0x07060706
+DATA chigh<>+56(SB)/4, $0x0b0a0b0a
+DATA chigh<>+60(SB)/4, $0x0f0e0f0e
+GLOBL chigh<>(SB), RODATA|NOPTR, $64
+
+// func direct512(w *uint32, ng int, x *byte, xg int, acc *float32, n int) (doubt bool)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, MMX+
+TEXT ·direct512(SB), NOSPLIT, $0-49
+	MOVQ         w+0(FP), AX
+	MOVQ         ng+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         xg+24(FP), BX
+	MOVQ         acc+32(FP), DI
+	MOVQ         n+40(FP), R8
+	MOVL         $0x7fffffff, SI
+	VPBROADCASTD SI, Z30
+	VPXORD       Z31, Z31, Z31
+	VMOVDQU32    chigh<>+0(SB), Z28
+	VPBROADCASTD c7fff<>+0(SB), Z29
+	MOVQ         R8, R9
+	SHLQ         $0x08, R9
+	MOVQ         $0x00000004, R14
+
+first:
+	VPANDD (AX), Z29, Z8
+	VPANDD 256(AX), Z29, Z9
+	VPANDD 512(AX), Z29, Z10
+	VPANDD 768(AX), Z29, Z11
+	VPANDD 1024(AX), Z29, Z12
+	VPANDD 1280(AX), Z29, Z13
+	VPANDD 1536(AX), Z29, Z14
+	VPANDD 1792(AX), Z29, Z15
+	MOVQ   DX, SI
+	MOVQ   DI, R12
+	MOVQ   R8, R13
+
+firstRow:
+	VPBROADCASTD 64(SI), Z20
+	VPADDW       Z20, Z8, Z20
+	VPBROADCASTD 68(SI), Z21
+	VPADDW       Z21, Z9, Z21
+	VPBROADCASTD 72(SI), Z25
+	VPADDW       Z25, Z10, Z25
+	VPMAXSW      Z25, Z20, Z20
+	VPBROADCASTD 76(SI), Z25
+	VPADDW       Z25, Z11, Z25
+	VPMAXSW      Z25, Z21, Z21
+	VPBROADCASTD 80(SI), Z25
+	VPADDW       Z25, Z12, Z25
+	VPMAXSW      Z25, Z20, Z20
+	VPBROADCASTD 84(SI), Z25
+	VPADDW       Z25, Z13, Z25
+	VPMAXSW      Z25, Z21, Z21
+	VPBROADCASTD 88(SI), Z25
+	VPADDW       Z25, Z14, Z25
+	VPMAXSW      Z25, Z20, Z20
+	VPBROADCASTD 92(SI), Z25
+	VPADDW       Z25, Z15, Z25
+	VPMAXSW      Z25, Z21, Z21
+	VPXORD       Z22, Z22, Z22
+	VPMAXSW      Z20, Z21, Z20
+	VPROLD       $0x10, Z20, Z21
+	VPMAXSW      Z20, Z21, Z20
+	VPMINSD      Z20, Z30, Z30
+	VPMAXSD      Z20, Z22, Z22
+	VPANDD.BCST  cfield<>+0(SB), Z22, Z22
+	VPSUBD.BCST  c2to25<>+0(SB), Z22, Z22
+	VMOVDQU32    Z22, (R12)(R9*1)
+	ADDQ         $0x00000060, SI
+	ADDQ         $0x00000100, R12
+	DECQ         R13
+	JNZ          firstRow
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, DI
+	DECQ         R14
+	JNZ          first
+	SUBQ         $0x00000100, AX
+	SUBQ         $0x00000100, DI
+	MOVQ         $0x00000800, R10
+	MOVQ         BX, R11
+
+group:
+	CMPQ CX, $0x00000001
+	JNE  more
+	XORQ R10, R10
+	XORQ R11, R11
+
+more:
+	MOVQ $0x00000004, R14
+
+outputs:
+	VMOVDQU32  (AX), Z0
+	VPANDD     (AX)(R10*1), Z29, Z8
+	PREFETCHT0 8192(AX)
+	VMOVDQU32  256(AX), Z1
+	VPANDD     256(AX)(R10*1), Z29, Z9
+	PREFETCHT0 8448(AX)
+	VMOVDQU32  512(AX), Z2
+	VPANDD     512(AX)(R10*1), Z29, Z10
+	PREFETCHT0 8704(AX)
+	VMOVDQU32  768(AX), Z3
+	VPANDD     768(AX)(R10*1), Z29, Z11
+	PREFETCHT0 8960(AX)
+	VMOVDQU32  1024(AX), Z4
+	VPANDD     1024(AX)(R10*1), Z29, Z12
+	PREFETCHT0 9216(AX)
+	VMOVDQU32  1280(AX), Z5
+	VPANDD     1280(AX)(R10*1), Z29, Z13
+	PREFETCHT0 9472(AX)
+	VMOVDQU32  1536(AX), Z6
+	VPANDD     1536(AX)(R10*1), Z29, Z14
+	PREFETCHT0 9728(AX)
+	VMOVDQU32  1792(AX), Z7
+	VPANDD     1792(AX)(R10*1), Z29, Z15
+	PREFETCHT0 9984(AX)
+	MOVQ       DX, SI
+	MOVQ       DI, R12
+	MOVQ       R8, R13
+
+outputsRow:
+	VMOVDQU32        (R12)(R9*1), Z26
+	VPSHUFB          Z28, Z26, Z27
+	VMOVUPS          (R12), Z16
+	VPSUBD           Z26, Z16, Z16
+	VCVTTPS2DQ       Z16, Z16
+	VPSUBW           Z27, Z0, Z24
+	VPXORD           Z17, Z17, Z17
+	QUAD             $0x00264c52503ee262
+	VCVTTPS2DQ       Z17, Z17
+	VPXORD           Z18, Z18, Z18
+	QUAD             $0x01265452503ee262
+	VCVTTPS2DQ       Z18, Z18
+	VPBROADCASTD     64(SI)(R11*1), Z20
+	VPADDW           Z20, Z8, Z20
+	VPSUBW           Z27, Z1, Z24
+	VPXORD           Z19, Z19, Z19
+	QUAD             $0x02265c52503ee262
+	VCVTTPS2DQ       Z19, Z19
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x03267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z16, Z16
+	VPBROADCASTD     68(SI)(R11*1), Z21
+	VPADDW           Z21, Z9, Z21
+	VPSUBW           Z27, Z2, Z24
+	VPXORD           Z22, Z22, Z22
+	QUAD             $0x04267452503ee262
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z17, Z17
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x05267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z18, Z18
+	VPBROADCASTD     72(SI)(R11*1), Z25
+	VPADDW           Z25, Z10, Z25
+	VPMAXSW          Z25, Z20, Z20
+	VPSUBW           Z27, Z3, Z24
+	VPXORD           Z22, Z22, Z22
+	QUAD             $0x06267452503ee262
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z19, Z19
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x07267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z16, Z16
+	VPBROADCASTD     76(SI)(R11*1), Z25
+	VPADDW           Z25, Z11, Z25
+	VPMAXSW          Z25, Z21, Z21
+	VPSUBW           Z27, Z4, Z24
+	VPXORD           Z22, Z22, Z22
+	QUAD             $0x08267452503ee262
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z17, Z17
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x09267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z18, Z18
+	VPBROADCASTD     80(SI)(R11*1), Z25
+	VPADDW           Z25, Z12, Z25
+	VPMAXSW          Z25, Z20, Z20
+	VPSUBW           Z27, Z5, Z24
+	VPXORD           Z22, Z22, Z22
+	QUAD             $0x0a267452503ee262
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z19, Z19
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x0b267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z16, Z16
+	VPBROADCASTD     84(SI)(R11*1), Z25
+	VPADDW           Z25, Z13, Z25
+	VPMAXSW          Z25, Z21, Z21
+	VPSUBW           Z27, Z6, Z24
+	VPXORD           Z22, Z22, Z22
+	QUAD             $0x0c267452503ee262
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z17, Z17
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x0d267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z18, Z18
+	VPBROADCASTD     88(SI)(R11*1), Z25
+	VPADDW           Z25, Z14, Z25
+	VPMAXSW          Z25, Z20, Z20
+	VPSUBW           Z27, Z7, Z24
+	VPXORD           Z22, Z22, Z22
+	QUAD             $0x0e267452503ee262
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z19, Z19
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x0f267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z16, Z16
+	VPBROADCASTD     92(SI)(R11*1), Z25
+	VPADDW           Z25, Z15, Z25
+	VPMAXSW          Z25, Z21, Z21
+	VPADDD           Z19, Z18, Z18
+	VPADDD           Z17, Z16, Z16
+	VPADDD           Z18, Z16, Z16
+	VPADDD.BCST      c2to0<>+0(SB), Z26, Z26
+	VCVTDQ2PS.RZ_SAE Z16, Z16
+	VRANGEPS         $0x0b, Z16, Z31, Z31
+	VMULPS           Z26, Z16, Z16
+	VMOVUPS          Z16, (R12)
+	VPANDD.BCST      cabs<>+0(SB), Z16, Z16
+	VPMAXSW          Z20, Z21, Z20
+	VPROLD           $0x10, Z20, Z21
+	VPMAXSW          Z20, Z21, Z20
+	VPMINSD          Z20, Z30, Z30
+	VPMAXSD          Z20, Z16, Z16
+	VPANDD.BCST      cfield<>+0(SB), Z16, Z16
+	VPSUBD.BCST      c2to25<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, (R12)(R9*1)
+	ADDQ             $0x00000060, SI
+	ADDQ             $0x00000100, R12
+	DECQ             R13
+	JNZ              outputsRow
+	ADDQ             $0x00000040, AX
+	ADDQ             $0x00000040, DI
+	DECQ             R14
+	JNZ              outputs
+	SUBQ             $0x00000100, AX
+	SUBQ             $0x00000100, DI
+	ADDQ             $0x00000800, AX
+	ADDQ             BX, DX
+	DECQ             CX
+	JNZ              group
+	MOVL             $0x20800000, AX
+	VPBROADCASTD     AX, Z22
+	MOVL             $0x4ef80000, AX
+	VPBROADCASTD     AX, Z23
+	VPCMPD           $0x01, Z22, Z30, K1
+	VCMPPS           $0x0d, Z23, Z31, K2
+	KORTESTW         K1, K2
+	SETNE            AL
+	MOVB             AL, doubt+48(FP)
+	VZEROUPPER
+	RET
+
 // func transpose512(w *uint16, stride int, buf *uint32)
 // Requires: AVX, AVX512F
 TEXT ·transpose512(SB), NOSPLIT, $0-24
@@ -2974,9 +3261,9 @@ row:
 	VZEROUPPER
 	RET
 
-// func packX256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
+// func packSpread256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
 // Requires: AVX, AVX2
-TEXT ·packX256(SB), NOSPLIT, $0-40
+TEXT ·packSpread256(SB), NOSPLIT, $0-40
 	MOVQ         x+0(FP), AX
 	MOVQ         ng+8(FP), CX
 	MOVQ         dst+16(FP), DX
@@ -3034,6 +3321,60 @@ group:
 	JNZ       group
 	VZEROUPPER
 	RET
+
+// func packPairs256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
+// Requires: AVX, AVX2
+TEXT ·packPairs256(SB), NOSPLIT, $0-40
+	MOVQ         x+0(FP), AX
+	MOVQ         ng+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVQ         xg+24(FP), BX
+	MOVL         scale+32(FP), SI
+	VMOVD        SI, X8
+	VPBROADCASTD X8, Y8
+	MOVL         base+36(FP), SI
+	VMOVD        SI, X9
+	VPBROADCASTD X9, Y9
+	MOVL         $0x7f807f80, SI
+	VMOVD        SI, X10
+	VPBROADCASTD X10, Y10
+	MOVL         $0xffff0000, SI
+	VMOVD        SI, X11
+	VPBROADCASTD X11, Y11
+	VMOVDQU      apart<>+0(SB), Y12
+
+group:
+	VPMOVZXWD (AX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMULPS    Y8, Y0, Y0
+	VPAND     Y11, Y0, Y0
+	VPSRLVD   Y12, Y0, Y0
+	VMOVUPS   Y0, (DX)
+	VPMOVZXWD 16(AX), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VMULPS    Y8, Y1, Y1
+	VPAND     Y11, Y1, Y1
+	VPSRLVD   Y12, Y1, Y1
+	VMOVUPS   Y1, 32(DX)
+	VPAND     (AX), Y10, Y2
+	VPSUBW    Y9, Y2, Y2
+	VMOVDQU   Y2, 64(DX)
+	ADDQ      $0x00000020, AX
+	ADDQ      BX, DX
+	DECQ      CX
+	JNZ       group
+	VZEROUPPER
+	RET
+
+DATA apart<>+0(SB)/4, $0x00000010
+DATA apart<>+4(SB)/4, $0x00000000
+DATA apart<>+8(SB)/4, $0x00000010
+DATA apart<>+12(SB)/4, $0x00000000
+DATA apart<>+16(SB)/4, $0x00000010
+DATA apart<>+20(SB)/4, $0x00000000
+DATA apart<>+24(SB)/4, $0x00000010
+DATA apart<>+28(SB)/4, $0x00000000
+GLOBL apart<>(SB), RODATA|NOPTR, $32
 
 // func rowMax256(x *uint16, ng int) uint32
 // Requires: AVX, AVX2

@@ -30,7 +30,7 @@ func BenchmarkProduct(b *testing.B) {
 	x, h, d := normal(tokens*hidden, 1), normal(tokens*width, 1), normal(tokens*2*width, 1)
 	out := make([]float32, tokens*hidden)
 	accumulator := make([]float32, width*hidden)
-	for _, isa := range Sets() {
+	for _, isa := range rungs() {
 		o := NewWorker(isa)
 		pack := func(w []contract.BF16, k int) *Packed {
 			return o.Pack(w, k, make([]uint32, isa.Words(len(w)/k, k)))
@@ -67,6 +67,10 @@ func BenchmarkProduct(b *testing.B) {
 			products = append(products,
 				product{"packed-rows/m=1024/k=2048/n=64", 2 * width * hidden * tokens, dot(tokens, x, hidden, packed.Rows(), 2*width, 0)},
 				product{"packed-rows/m=1024/k=2048/n=1", 2 * width * hidden, dot(1, x, hidden, packed.Rows(), 2*width, 0)},
+				product{"packed-rows/m=1024/k=2048/n=2", 2 * width * hidden * 2, dot(2, x, hidden, packed.Rows(), 2*width, 0)},
+				product{"packed-rows/m=1024/k=2048/n=3", 2 * width * hidden * 3, dot(3, x, hidden, packed.Rows(), 2*width, 0)},
+				product{"packed-rows/m=1024/k=2048/n=6", 2 * width * hidden * 6, dot(6, x, hidden, packed.Rows(), 2*width, 0)},
+				product{"packed-rows/m=1024/k=2048/n=8", 2 * width * hidden * 8, dot(8, x, hidden, packed.Rows(), 2*width, 0)},
 				product{"packed-columns/m=2048/k=1024/n=64", 2 * width * hidden * tokens, dot(tokens, d, 2*width, PackedColumns(packed), hidden, 0)},
 				product{"packed-columns/m=512/k=2048/n=64", width * hidden * tokens, dot(tokens, x, hidden, PackedColumns(packedDown), width, 0)})
 		}

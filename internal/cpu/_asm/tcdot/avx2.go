@@ -363,10 +363,10 @@ func finish256() {
 	}
 }
 
-// packX256 serves AVX-512 too: the rows' layout has no lanes.
-func packX256() {
-	TEXT("packX256", NOSPLIT, "func(x *uint16, ng int, dst *byte, xg int, scale, base uint32)")
-	Doc("packX256 writes ng groups of one row: 16 FP32, 16 exponent bytes each four times.")
+// packSpread256 serves AVX-512 too: the rows' layout has no lanes.
+func packSpread256() {
+	TEXT("packSpread256", NOSPLIT, "func(x *uint16, ng int, dst *byte, xg int, scale, base uint32)")
+	Doc("packSpread256 writes ng groups of one row: 16 FP32, 16 exponent bytes each four times.")
 	x, ng, dst, xg := arg("x"), arg("ng"), arg("dst"), arg("xg")
 	y := ys
 	bcstReg(Load(Param("scale"), GP32()).(reg.GPVirtual), y[8])
@@ -392,6 +392,37 @@ func packX256() {
 		VPMULLD(y[12], y[0], y[0])
 		VMOVDQU(y[0], at(dst, 64+32*h))
 	}
+	ADDQ(U32(32), x)
+	ADDQ(xg, dst)
+	DECQ(ng)
+	JNZ(LabelRef("group"))
+	VZEROUPPER()
+	RET()
+}
+
+func packPairs256() {
+	TEXT("packPairs256", NOSPLIT, "func(x *uint16, ng int, dst *byte, xg int, scale, base uint32)")
+	Doc("packPairs256 writes ng groups of one row: 16 pairs of a BF16 and a zero, 16 words of exponents.")
+	apart := words("apart", 16, 0, 16, 0, 16, 0, 16, 0)
+	x, ng, dst, xg := arg("x"), arg("ng"), arg("dst"), arg("xg")
+	y := ys
+	bcstReg(Load(Param("scale"), GP32()).(reg.GPVirtual), y[8])
+	bcstReg(Load(Param("base"), GP32()).(reg.GPVirtual), y[9])
+	bcst(0x7F807F80, y[10])
+	bcst(0xFFFF0000, y[11])
+	VMOVDQU(apart, y[12])
+	Label("group")
+	for h := range 2 {
+		VPMOVZXWD(at(x, 16*h), y[h])
+		VPSLLD(Imm(16), y[h], y[h])
+		VMULPS(y[8], y[h], y[h])
+		VPAND(y[11], y[h], y[h])
+		VPSRLVD(y[12], y[h], y[h]) // the even ones into the lower half
+		VMOVUPS(y[h], at(dst, 32*h))
+	}
+	VPAND(at(x, 0), y[10], y[2])
+	VPSUBW(y[9], y[2], y[2])
+	VMOVDQU(y[2], at(dst, 64))
 	ADDQ(U32(32), x)
 	ADDQ(xg, dst)
 	DECQ(ng)

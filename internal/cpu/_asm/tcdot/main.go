@@ -65,6 +65,7 @@ func bcstReg(r reg.GPVirtual, dst reg.VecPhysical) {
 func main() {
 	ConstraintExpr("amd64")
 	core512()
+	direct512()
 	transpose512()
 	tile512()
 	expandPairs512()
@@ -76,7 +77,8 @@ func main() {
 	expandPairs256()
 	expandRows256()
 	finish256()
-	packX256()
+	packSpread256()
+	packPairs256()
 	rowMax256()
 	Generate()
 }
