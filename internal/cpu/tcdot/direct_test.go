@@ -27,7 +27,7 @@ func direct(o *Worker, x [][]contract.BF16, w []contract.BF16, segment int) (out
 // directs are the workers of the instruction sets that have the path here.
 func directs(t *testing.T) []*Worker {
 	var have []*Worker
-	for _, isa := range Sets() {
+	for _, isa := range rungs() {
 		if isa.direct != nil {
 			have = append(have, NewWorker(isa))
 		}
@@ -42,7 +42,10 @@ func directs(t *testing.T) []*Worker {
 func TestDirect(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for _, o := range directs(t) {
-		for _, c := range []struct{ n, k, segment int }{{1, 2048, 0}, {2, 16, 0}, {3, 272, 0}, {7, 40, 0}, {directRows, 48, 16}, {2, 528, 128}, {1, 7, 0}} {
+		for _, c := range []struct{ n, k, segment int }{{1, 2048, 0}, {2, 16, 0}, {3, 272, 0}, {4, 40, 0}, {0, 48, 16}, {2, 528, 128}, {1, 7, 0}} {
+			if c.n == 0 {
+				c.n = o.isa.directRows()
+			}
 			for _, scale := range []int{-12, 0, 30} {
 				x, w := rowsOf(normal(c.n*c.k, 1), c.k), normal(o.isa.lanes*c.k, 0.02)
 				for i, v := range w {

@@ -8,6 +8,8 @@ var found []*ISA
 
 func packSpread(*uint16, int, *byte, int, uint32, uint32) { panic("tcdot: no vectors here") }
 
+func packFloats(*uint16, int, *byte, int, uint32, uint32) { panic("tcdot: no vectors here") }
+
 func packPairs(*uint16, int, *byte, int, uint32, uint32) { panic("tcdot: no vectors here") }
 
 func largest(x []uint16) uint32 { return largestGo(x) }

@@ -65,7 +65,8 @@ type Left struct {
 	rows   [][]contract.BF16
 	top    []int
 	spread form // for panels
-	pairs  form // for packed weights as they lie
+	floats form // for packed weights as they lie
+	pairs  form // the same for instructions on BF16
 	tail   [group]uint16
 }
 
@@ -87,19 +88,24 @@ func (l *Left) Set(rows [][]contract.BF16) {
 	for i, r := range rows {
 		l.top[i] = Top(r)
 	}
-	l.spread.made, l.pairs.made = false, false
+	l.spread.made, l.floats.made, l.pairs.made = false, false, false
 }
 
 const (
 	spreadSize = 128 // bytes of a group of a row: 16 FP32 scaled so that the row's top is 2^0, 16 exponent bytes, four times each
-	pairsSize  = 96  // 16 BF16 scaled alike, each paired with a zero; 16 words of exponent fields less the top
+	directSize = 96  // 16 FP32 scaled alike, or BF16 each paired with a zero; 16 words of exponent fields less the top
 )
 
 // forPanels makes the rows ready to pass panels.
 func (l *Left) forPanels() []byte { return l.spread.fill(l, spreadSize, span, packSpread) }
 
 // forPacked makes the rows ready to pass packed weights.
-func (l *Left) forPacked() []byte { return l.pairs.fill(l, pairsSize, 0, packPairs) }
+func (l *Left) forPacked(bf16 bool) []byte {
+	if bf16 {
+		return l.pairs.fill(l, directSize, 0, packPairs)
+	}
+	return l.floats.fill(l, directSize, 0, packFloats)
+}
 
 // fill packs the rows by the kernel pack, to which exponents count from below the top.
 func (f *form) fill(l *Left, size, below int, pack func(x *uint16, ng int, dst *byte, xg int, scale, base uint32)) []byte {

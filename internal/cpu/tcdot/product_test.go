@@ -32,13 +32,18 @@ var families = []struct {
 	{"with infinities and NaN", [2]int{126, 130}, [2]int{126, 3}, 0.1},
 }
 
-// rungs are Sets, and those with the direct path once more without it.
+// rungs are Sets, and what they are on machines with fewer instructions.
 func rungs() []*ISA {
 	all := Sets()
 	for _, s := range Sets() {
+		if s.directBF16 != nil {
+			less := *s
+			less.name, less.directBF16 = s.name+" without BF16", nil
+			all = append(all, &less)
+		}
 		if s.direct != nil {
 			less := *s
-			less.name, less.direct = s.name+" by panels", nil
+			less.name, less.direct, less.directBF16 = s.name+" by panels", nil, nil
 			all = append(all, &less)
 		}
 	}
