@@ -17,7 +17,7 @@ const (
 func (s *ISA) directRows() int {
 	switch {
 	case s.directBF16 != nil:
-		return 16
+		return rowBlock / 2 // which is also what a block's running sums leave room for
 	case s.direct != nil:
 		return 4
 	}
