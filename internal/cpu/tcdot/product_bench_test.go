@@ -3,6 +3,7 @@
 package tcdot
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -64,13 +65,11 @@ func BenchmarkProduct(b *testing.B) {
 		}
 		if isa.Words(1, 1) > 0 {
 			packed, packedDown := pack(gateUp, hidden), pack(down, width)
+			for _, n := range []int{1, 2, 3, 8, tokens} {
+				products = append(products, product{fmt.Sprintf("packed-rows/m=1024/k=2048/n=%d", n), 2 * width * hidden * n,
+					dot(n, x, hidden, packed.Rows(), 2*width, 0)})
+			}
 			products = append(products,
-				product{"packed-rows/m=1024/k=2048/n=64", 2 * width * hidden * tokens, dot(tokens, x, hidden, packed.Rows(), 2*width, 0)},
-				product{"packed-rows/m=1024/k=2048/n=1", 2 * width * hidden, dot(1, x, hidden, packed.Rows(), 2*width, 0)},
-				product{"packed-rows/m=1024/k=2048/n=2", 2 * width * hidden * 2, dot(2, x, hidden, packed.Rows(), 2*width, 0)},
-				product{"packed-rows/m=1024/k=2048/n=3", 2 * width * hidden * 3, dot(3, x, hidden, packed.Rows(), 2*width, 0)},
-				product{"packed-rows/m=1024/k=2048/n=6", 2 * width * hidden * 6, dot(6, x, hidden, packed.Rows(), 2*width, 0)},
-				product{"packed-rows/m=1024/k=2048/n=8", 2 * width * hidden * 8, dot(8, x, hidden, packed.Rows(), 2*width, 0)},
 				product{"packed-columns/m=2048/k=1024/n=64", 2 * width * hidden * tokens, dot(tokens, d, 2*width, PackedColumns(packed), hidden, 0)},
 				product{"packed-columns/m=512/k=2048/n=64", width * hidden * tokens, dot(tokens, x, hidden, PackedColumns(packedDown), width, 0)})
 		}
