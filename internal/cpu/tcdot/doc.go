@@ -33,7 +33,7 @@
 // exponents, 32 at once, and what needs no conversion to FP32, with instructions on BF16, is not converted.
 //
 // On a Zen 5 core at 4.1 GHz a group costs 84.5 vector operations for 256 multiply-adds, of which four issue a cycle: 50
-// G multiply-adds a second at the most, 44 reached inside a panel, 40 for whole products of 64 rows. Without a panel it is 94 for
-// one row and 87 for many with BF16's instructions, where panels come to 168 and 85, and 108 and 101 without: 36 G multiply-adds a
-// second for one row, from 17, and 40 for three, from 30.
+// G multiply-adds a second at the most, 44 reached inside a panel, 40 for whole products of 64 rows. Expanding a panel costs 84
+// more, once for all rows. Without one it is 94 for one row and 86 for each of many with BF16's instructions, 110 and 102 otherwise:
+// 35 and 32 G multiply-adds a second for one row, 17 by a panel, and 40, 36 and 30 for three.
 package tcdot
