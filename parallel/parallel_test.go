@@ -77,6 +77,10 @@ func TestOptions(t *testing.T) {
 	dense.shape.NormTopK, dense.o.NormTopK = false, &no
 	dense.check(t, few...)
 
+	recomputed := j
+	recomputed.o.Recompute, recomputed.o.MaxTokens = true, 13
+	recomputed.check(t, few...)
+
 	rounded := j
 	rounded.bf16, rounded.calls = true, [][]int{{20}, {30}}
 	rounded.check(t, few...)
@@ -148,19 +152,6 @@ func TestCancelling(t *testing.T) {
 	back.replay = slices.Repeat([]int32{3, 1, 2, 0}, 24)
 	if a, b := j.one(t), back.one(t); slices.Equal(a.y, b.y) {
 		t.Error("sums in another order are equal: this test's inputs show nothing")
-	}
-}
-
-// A layer on ranks says that its tapes hold g and u.
-func TestNoRecomputation(t *testing.T) {
-	group := parallel.Local(1)[0]
-	defer group.Close()
-	rank, err := parallel.Join(group, parallel.Grid{TP: 1, EP: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := samebit.New(tiny, &weights, samebit.Options{Ranks: rank, Recompute: true}); err == nil {
-		t.Error("recomputation on ranks is no error")
 	}
 }
 
