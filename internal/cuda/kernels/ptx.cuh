@@ -114,10 +114,10 @@ __device__ __forceinline__ void store_shared4(uint32_t dst, float v) {
 __device__ __forceinline__ void wait_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ __forceinline__ void start_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-// 1/x to within an ulp or so; the start of a division.
+// 1/x to within an ulp or so, for x and 1/x of normal size; the start of a division.
 __device__ __forceinline__ float reciprocal(float x) {
     float y;
-    asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 // Two floats to BF16, to nearest even, lo in the lower half; a NaN is 0x7FFF here, which R0 does not want.
