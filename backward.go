@@ -70,6 +70,7 @@ func (l *Layer) backwardChunk(f work, dy, dx []BF16, g *Gradients) error {
 	put(m, w.plan.DY, dy)
 	var fold backend.Fold
 	if g != nil {
+		m.run(g.begin)
 		fold = g.fold
 	}
 	w.backward(m, l.stages, fold)

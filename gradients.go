@@ -3,6 +3,8 @@
 package samebit
 
 import (
+	"errors"
+
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/host"
@@ -11,11 +13,24 @@ import (
 // Gradients are the gradients of a layer's weights: a fold over the token stream of all the Backward calls that add to it,
 // so that they have the same bits however the stream is cut into micro-batches (R11). Calls must come one at a time, in
 // the stream's order.
+//
+// The caller's memory is worked on in place by a backend whose memory is the host's. Others work on a double of it, as large,
+// which they keep until Close: the stream's first Backward reads the caller's FP32 accumulators, and Flush writes the caller's
+// memory. In between, what the caller's memory holds does not matter, and it is not touched.
 type Gradients struct {
-	layer *Layer
-	fp32  *contract.Gradients
-	bf16  *contract.Weights
-	fold  backend.Fold
+	layer   *Layer
+	fp32    *contract.Gradients
+	bf16    *contract.Weights
+	fold    backend.Fold
+	memory  *arena   // of the doubles
+	doubles []double // none where the memory is used in place
+	begun   bool     // the stream has had a Backward
+}
+
+// double is a backend's own copy of the caller's memory.
+type double struct {
+	host []byte
+	own  backend.Buffer
 }
 
 // NewGradients starts a stream that is added, in place, to the FP32 accumulators into (a trainer's main_grad), laid out as
@@ -65,9 +80,14 @@ func newGradients[T float32 | BF16](g *Gradients, router, sharedGate []T, expert
 		dtype = backend.BF16
 	}
 	m := &arena{machine: l.machine}
+	g.memory = m
 	wrap := func(v []T) (b backend.Buffer) {
 		m.run(func() (err error) {
 			b, err = m.machine.Wrap(dtype, host.Bytes(v))
+			if errors.Is(err, backend.ErrElsewhere) {
+				b, err = m.alloc(dtype, len(v)), m.err
+				g.doubles = append(g.doubles, double{host.Bytes(v), b})
+			}
 			return err
 		})
 		return b
@@ -87,9 +107,22 @@ func newGradients[T float32 | BF16](g *Gradients, router, sharedGate []T, expert
 		return err
 	})
 	if m.err != nil {
-		return nil, m.err
+		return nil, m.close()
 	}
 	return g, nil
+}
+
+// begin reads the accumulators that a stream is added to.
+func (g *Gradients) begin() error {
+	if g.fp32 != nil && !g.begun {
+		for _, d := range g.doubles {
+			if err := g.layer.machine.Write(d.own, d.host); err != nil {
+				return err
+			}
+		}
+	}
+	g.begun = true
+	return nil
 }
 
 // Flush folds in the rows that wait for their segment to fill, which ends the stream; a Backward after it starts another.
@@ -98,7 +131,18 @@ func (g *Gradients) Flush() error {
 	if g.layer.unusable != nil {
 		return g.layer.unusable
 	}
-	return g.fold.Flush()
+	if err := g.fold.Flush(); err != nil {
+		return err
+	}
+	if g.begun || g.bf16 != nil {
+		for _, d := range g.doubles {
+			if err := g.layer.machine.Read(d.host, d.own); err != nil {
+				return err
+			}
+		}
+	}
+	g.begun = false
+	return nil
 }
 
 // FP32 is the accumulators of NewGradients, complete after Flush; nil for NewBF16Gradients.
@@ -108,4 +152,10 @@ func (g *Gradients) FP32() *contract.Gradients { return g.fp32 }
 func (g *Gradients) BF16() *contract.Weights { return g.bf16 }
 
 // Close gives back what the stream holds; the gradients stay.
-func (g *Gradients) Close() error { return g.fold.Close() }
+func (g *Gradients) Close() error {
+	err := g.fold.Close()
+	if g.layer.unusable != errClosed { // else the backend has taken it back
+		g.memory.close()
+	}
+	return err
+}

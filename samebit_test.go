@@ -5,12 +5,14 @@ package samebit_test
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/samebit/samebit"
+	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/contract/contracttest"
 	"github.com/samebit/samebit/internal/cpu"
@@ -86,7 +88,7 @@ func sum(v []float32) [32]byte {
 }
 
 // Every backend that runs on any machine passes the one suite: the CPU's with each instruction set that this machine has,
-// then the contract itself. SAMEBIT_REQUIRE=avx512,avx2 fails where one of those is not there.
+// then the contract itself, then a GPU's. SAMEBIT_REQUIRE=avx512,avx2,cuda fails where one of those is not there.
 func TestConformance(t *testing.T) {
 	for _, kernels := range cpu.Kernels() {
 		t.Run("cpu/"+kernels, func(t *testing.T) {
@@ -95,6 +97,19 @@ func TestConformance(t *testing.T) {
 		})
 	}
 	t.Run("ref", func(t *testing.T) { contracttest.Run(t, samebit.Options{Backend: "ref"}) })
+	t.Run("cuda", func(t *testing.T) {
+		b, err := backend.Open("cuda", backend.Options{})
+		if need := (*backend.UnsupportedError)(nil); errors.As(err, &need) && !strings.Contains(os.Getenv("SAMEBIT_REQUIRE"), "cuda") {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		contracttest.Run(t, samebit.Options{Backend: "cuda"})
+	})
 	for _, need := range strings.Split(os.Getenv("SAMEBIT_REQUIRE"), ",") {
 		if strings.HasPrefix(need, "avx") && !slices.Contains(cpu.Kernels(), need) {
 			t.Errorf("SAMEBIT_REQUIRE names %s: this machine has %v", need, cpu.Kernels())

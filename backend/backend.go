@@ -6,6 +6,7 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/samebit/samebit/contract"
@@ -51,9 +52,13 @@ type Memory interface {
 	// asked for before it.
 	Write(dst Buffer, src []byte) error
 	Read(dst []byte, src Buffer) error
-	// Wrap makes a buffer of host memory, which is used in place; a backend whose memory is elsewhere refuses.
+	// Wrap makes a buffer of host memory, which is used in place; a backend whose memory is elsewhere refuses with
+	// ErrElsewhere.
 	Wrap(d Dtype, host []byte) (Buffer, error)
 }
+
+// ErrElsewhere says that a backend's memory is not the host's.
+var ErrElsewhere = errors.New("host memory cannot be used in place: need Alloc and Write")
 
 // Backend is one machine's way of running layers.
 type Backend interface {

@@ -139,7 +139,8 @@ type ExpertGradient struct {
 	Down     Buffer // [H,I]
 }
 
-// Fold adds a token stream to gradients (R10, R11). Rows that do not fill a segment wait for the next call or for Flush.
+// Fold adds a token stream to gradients (R10, R11). Rows that do not fill a segment wait for the next call or for Flush. A fold may
+// read the buffers of an Add until the next Flush; so until then nothing is written to them, though they may be given back.
 type Fold interface {
 	Add(FoldArgs) error
 	Flush() error

@@ -14,6 +14,9 @@ import (
 func (l *layer) PlanBackward(a backend.PlanBackward) error {
 	l.stages.Lock()
 	defer l.stages.Unlock()
+	if err := l.spare(a.Rows.Offsets, a.Rows.Token); err != nil {
+		return err
+	}
 	tokens := a.Rows.Tokens
 	s := &launches{layer: l}
 	if tokens == 0 {
@@ -45,6 +48,10 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	}
 	l.stages.Lock()
 	defer l.stages.Unlock()
+	r, h := a.RoutedGrad, a.SharedGrad
+	if err := l.spare(r.DGate, r.DUp, r.HW, h.DGate, h.DUp, h.HW); err != nil {
+		return err
+	}
 	s := &launches{layer: l}
 	all := tokens * (l.TopK + 1)
 	place := s.scratch(&l.place, 4*all)

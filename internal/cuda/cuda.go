@@ -32,6 +32,7 @@ type Backend struct {
 	module  driver.Module
 	stages  sync.Mutex // a stage's launches stand together
 	last    int        // the kernel that was launched last
+	folds   map[*fold]struct{}
 	kernels [len(image.Kernels)]driver.Function
 }
 

@@ -5,7 +5,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/samebit/samebit/backend"
@@ -26,6 +25,7 @@ type layer struct {
 	bf16Logits int32
 	tiling     *Tiling // in place of tilingFor's choice; nil for that
 	tokens     pointer // of the token count on the GPU, in place of the stages' own; 0 for none
+	holds      int     // bytes of calls that a fold holds, in place of mostHeld; 0 for that
 
 	partial, counts, x, h, sharedH scratch
 
@@ -110,7 +110,3 @@ func (s *launches) aligned(of *scratch, from pointer, rows, columns int, kernel 
 		&padParams{from: from, to: to, rows: int64(rows), columns: int32(columns), pitch: int32(pitch)})
 	return to, pitch
 }
-
-var errFold = fmt.Errorf("cuda: the gradients of the weights are not built yet: %w", errors.ErrUnsupported)
-
-func (*layer) NewFold(*backend.Gradients) (backend.Fold, error) { return nil, errFold }

@@ -56,6 +56,8 @@ type memory struct {
 	mu     sync.Mutex
 	idle   map[int][]pointer // by size
 	all    map[pointer]int
+	kept   map[pointer]int // by how many, beside its owner
+	late   map[pointer]int // given back while it was kept: the size
 }
 
 // sizeClass rounds up to four sizes an octave.
@@ -125,11 +127,43 @@ func (m *memory) trim() error {
 }
 
 func (m *memory) give(p pointer, room int) {
-	if room > 0 {
-		m.mu.Lock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case room == 0 || m.all == nil: // nothing, or closed
+	case m.kept[p] > 0:
+		m.late[p] = room
+	default:
 		m.idle[room] = append(m.idle[room], p)
-		m.mu.Unlock()
 	}
+}
+
+// keep has a buffer's memory stay as it is when its owner gives the buffer back, until letGo. That cannot be for a slice.
+func (m *memory) keep(b *buffer) bool {
+	if b.room == 0 {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.kept == nil {
+		m.kept, m.late = map[pointer]int{}, map[pointer]int{}
+	}
+	m.kept[b.at]++
+	return true
+}
+
+func (m *memory) letGo(p pointer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kept[p]--
+	if m.kept[p] > 0 {
+		return
+	}
+	delete(m.kept, p)
+	if room := m.late[p]; room > 0 && m.all != nil {
+		m.idle[room] = append(m.idle[room], p)
+	}
+	delete(m.late, p)
 }
 
 // Alloc gives n elements.
@@ -183,7 +217,7 @@ func (m *memory) Read(dst []byte, src backend.Buffer) error {
 
 // Wrap refuses: the GPU's memory is elsewhere.
 func (*memory) Wrap(backend.Dtype, []byte) (backend.Buffer, error) {
-	return nil, errors.New("cuda memory: host memory cannot be used in place: need Alloc and Write")
+	return nil, fmt.Errorf("cuda memory: %w", backend.ErrElsewhere)
 }
 
 func (m *memory) close() error {

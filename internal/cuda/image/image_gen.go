@@ -24,6 +24,14 @@ const (
 	ExpertsGateUpFwd2x128Bf16
 	ExpertsJoinBf16
 	ExpertsTreeBwdF32
+	FoldExpertsBf16
+	FoldExpertsF32
+	FoldKeepBf16
+	FoldLayI32
+	FoldPlaceI32
+	FoldRoundBf16
+	FoldRouterDenseF32
+	FoldRouterF32
 	LayerPadBf16
 	NumbersSiluF32
 	NumbersTc16Bf16
@@ -64,6 +72,14 @@ var Kernels = [...]string{
 	ExpertsGateUpFwd2x128Bf16:  "experts_gate_up_fwd_2x128_bf16",
 	ExpertsJoinBf16:            "experts_join_bf16",
 	ExpertsTreeBwdF32:          "experts_tree_bwd_f32",
+	FoldExpertsBf16:            "fold_experts_bf16",
+	FoldExpertsF32:             "fold_experts_f32",
+	FoldKeepBf16:               "fold_keep_bf16",
+	FoldLayI32:                 "fold_lay_i32",
+	FoldPlaceI32:               "fold_place_i32",
+	FoldRoundBf16:              "fold_round_bf16",
+	FoldRouterDenseF32:         "fold_router_dense_f32",
+	FoldRouterF32:              "fold_router_f32",
 	LayerPadBf16:               "layer_pad_bf16",
 	NumbersSiluF32:             "numbers_silu_f32",
 	NumbersTc16Bf16:            "numbers_tc16_bf16",

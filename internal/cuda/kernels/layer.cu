@@ -18,6 +18,12 @@
 
 #include "backward_route.cu"
 
+#include "fold_index.cu"
+
+#include "fold_experts.cu"
+
+#include "fold_router.cu"
+
 #include "numbers.cu"
 
 // The digest of these sources and of the compiler's flags: read back on the GPU, it says that the image is the source's.

@@ -1,0 +1,133 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package samebit_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/samebit/samebit"
+	"github.com/samebit/samebit/backend"
+)
+
+// elsewhere is a backend that, as a GPU's does, has its memory elsewhere.
+type elsewhere struct {
+	backend.Backend
+	left *int // buffers
+}
+
+func (e elsewhere) Wrap(backend.Dtype, []byte) (backend.Buffer, error) {
+	return nil, fmt.Errorf("elsewhere: %w", backend.ErrElsewhere)
+}
+
+func (e elsewhere) Alloc(d backend.Dtype, n int) (backend.Buffer, error) {
+	*e.left++
+	return e.Backend.Alloc(d, n)
+}
+
+func (e elsewhere) Free(b backend.Buffer) {
+	*e.left--
+	e.Backend.Free(b)
+}
+
+// Gradients of a backend whose memory is elsewhere: what is in the caller's memory when the stream begins counts, what comes to it
+// in between does not, and Flush writes it.
+func TestGradientsElsewhere(t *testing.T) {
+	left := 0
+	backend.Register("elsewhere", func(o backend.Options) (backend.Backend, error) {
+		b, err := backend.Open("cpu", o)
+		return elsewhere{b, &left}, err
+	})
+	open := func(name string) *samebit.Layer {
+		l, err := samebit.New(shape, &weights, samebit.Options{Backend: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	there, here := open("elsewhere"), open("cpu")
+	tokens := func(g *samebit.Gradients, l *samebit.Layer, from, to int) {
+		t.Helper()
+		h := shape.Hidden
+		out, err := l.Forward(x[from*h:to*h], samebit.Train)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Tape.Free()
+		if _, err := l.Backward(out.Tape, dy[from*h:to*h], g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush := func(g *samebit.Gradients) {
+		t.Helper()
+		if err := g.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	memory := map[*samebit.Layer][]float32{there: make([]float32, shape.Size()), here: make([]float32, shape.Size())}
+	fold := map[*samebit.Layer]*samebit.Gradients{}
+	for l, v := range memory {
+		g, err := l.NewGradients(shape.GradientsIn(v))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fold[l] = g
+	}
+	for round, start := range []float32{3, -1e10, 0} {
+		for l, v := range memory {
+			for i := range v {
+				v[i] = start
+			}
+			tokens(fold[l], l, 0, 40)
+			if l == there {
+				for i := range v {
+					v[i] = float32(math.NaN())
+				}
+			}
+			tokens(fold[l], l, 40, 50)
+			flush(fold[l])
+		}
+		if !slices.Equal(memory[there], memory[here]) {
+			t.Errorf("round %d: FP32 gradients differ", round)
+		}
+		was := slices.Clone(memory[there])
+		was[5], memory[there][5] = 7, 7
+		flush(fold[there]) // of a stream without a Backward: nothing is touched
+		if !slices.Equal(memory[there], was) {
+			t.Errorf("round %d: an empty Flush wrote", round)
+		}
+	}
+
+	have, err := there.NewBF16Gradients(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := here.NewBF16Gradients(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round, n := range []int{100, 0, 33} {
+		have.BF16().Router[3] = 0x7FC0
+		tokens(have, there, 0, n)
+		tokens(want, here, 0, n)
+		flush(have)
+		flush(want)
+		for e := range have.BF16().Experts {
+			if !slices.Equal(have.BF16().Experts[e].Down, want.BF16().Experts[e].Down) || !slices.Equal(have.BF16().Router, want.BF16().Router) {
+				t.Errorf("round %d: BF16 gradients of expert %d differ", round, e)
+			}
+		}
+	}
+	for _, g := range []*samebit.Gradients{have, fold[there]} {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if left != 0 {
+		t.Errorf("%d buffers were not given back", left)
+	}
+}
