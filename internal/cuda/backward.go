@@ -36,7 +36,7 @@ func (l *layer) PlanBackward(a backend.PlanBackward) error {
 	return s.err
 }
 
-// ExpertsBackward is R8: where each row's activations lie, the product with its epilogue, and the trees from sums of 16 terms.
+// ExpertsBackward is R8: where each row's activations lie, the product with its epilogue, and the trees from sums of 64 terms.
 func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	tokens := a.Rows.Tokens
 	if tokens == 0 {
@@ -58,7 +58,7 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	run(s, image.BackwardPlacesI32, [3]int{ceil(all, 256)}, 256, 0, &placesParams{row: i32(a.Rows.Row), forward: i32(a.Forward.Row),
 		offsets: i32(a.Forward.Offsets), place: place, tokens: l.count(tokens), experts: int32(l.Experts), slots: int32(l.TopK)})
 	width := max(l.Width, l.SharedWidth)
-	partials := ceil(width, 64) * 4
+	partials := ceil(width, 256) * 4
 	partial := s.scratch(&l.sums, 4*all*partials)
 	dy, pitch := s.aligned(&l.x, bf16(a.DY), tokens, l.Hidden, image.LayerPadBf16)
 	p := downBackwardParams{routed: l.w.routed.downTurned, shared: l.w.shared.downTurned, dy: dy, dyPitch: int64(pitch),

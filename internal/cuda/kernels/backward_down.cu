@@ -85,26 +85,25 @@ __device__ __forceinline__ SwigluGradient swiglu_backward(const Eight &g, const 
     return d;
 }
 
-// A warp's q go through shared memory, 16 tokens by 16 columns at a time, so that a thread has columns that lie next to one another.
-// The pitch has the stores fall into different banks.
-constexpr int q_pitch = 20, q_tokens = 16, q_bytes = 4 * q_tokens * q_pitch;
+// A warpgroup's q go through shared memory, 16 tokens by 64 columns at a time, so that a thread has columns that lie next to one
+// another; in two places in turn, also from tile to tile, so that one meeting of the warps between put and get is enough. The pitch has a warp's stores fall into different banks.
+constexpr int q_pitch = 68, q_tokens = 16, q_bytes = 4 * q_tokens * q_pitch;
 
-// put_q stores what a thread's accumulators have of them.
-__device__ __forceinline__ void put_q(uint32_t to, const float *acc) {
+// put stores what a thread's accumulators have of 16 tokens by 64 columns.
+__device__ __forceinline__ void put_q(uint32_t to, const float *acc, int warp, int lane) {
+    to += 4 * (lane % 4 * 2 * q_pitch + warp * 16 + lane / 4);
 #pragma unroll
     for (int i = 0; i < 8; i++) ptx::store_shared4(to + 4 * ((i / 4 * 8 + i % 2) * q_pitch + i % 4 / 2 * 8), acc[i]);
 }
-
 // put_piece stores one of the pieces from one to another: columns in turn, then tokens. None where it is past them.
-template <class R, int from, int to> __device__ __forceinline__ void put_piece(uint32_t at, const float *acc, int piece) {
+template <class R, int from, int to> __device__ __forceinline__ void put_piece(uint32_t at, const float *acc, int piece, int warp, int lane) {
     if constexpr (to - from > 1) {
         constexpr int middle = (from + to) / 2;
-        piece < middle ? put_piece<R, from, middle>(at, acc, piece) : put_piece<R, middle, to>(at, acc, piece);
+        piece < middle ? put_piece<R, from, middle>(at, acc, piece, warp, lane) : put_piece<R, middle, to>(at, acc, piece, warp, lane);
     } else if (piece == from) {
-        put_q(at, acc + (from % R::copies * R::most + from / R::copies * q_tokens) / 2);
+        put_q(at, acc + (from % R::copies * R::most + from / R::copies * q_tokens) / 2, warp, lane);
     }
 }
-
 __device__ __forceinline__ void get_q(Eight &q, uint32_t from) {
     uint4 a = ptx::load_shared16(from), b = ptx::load_shared16(from + 16);
     uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
@@ -154,15 +153,14 @@ template <class R, int step> __device__ __forceinline__ void down_backward(const
         Walk walk(p.tiles, p.tile_count, p.blocks);
         float acc[R::copies * R::most / 2] = {};
         constexpr int pieces = R::copies * R::most / q_tokens; // of a tile
-        int lane = consumer.lane, token = lane / 2, chunk = lane % 2 * 8;
-        uint32_t room = ring.staging(consumer.group) + consumer.warp * q_bytes;
-        uint32_t put_at = room + 4 * (lane % 4 * 2 * q_pitch + lane / 4), get_at = room + 4 * (token * q_pitch + chunk);
+        int thread = threadIdx.x & 127, token = thread / 8, chunk = thread % 8 * 8;
+        uint32_t room = ring.staging(consumer.group), turn = 0;
         for (; walk.more(); walk.next()) {
             Tile t = walk.tile;
             bool is_shared = t.group == p.experts;
             int width = is_shared ? p.shared_width : p.width, first = walk.block() * columns;
             if (first >= width) continue;
-            first += consumer.group * own + consumer.warp * 16 + chunk;
+            first += consumer.group * own;
             // Tokens past the last repeat it, and nobody reads their results.
             auto row_of = [&](int piece) { return t.row + min(piece / R::copies * q_tokens + token, t.rows - 1); };
             int place = p.place[row_of(0)], next_place = p.place[row_of(1)];
@@ -171,48 +169,49 @@ template <class R, int step> __device__ __forceinline__ void down_backward(const
             const float *g = is_shared ? p.shared_g : p.g, *u = is_shared ? p.shared_u : p.u;
             Eight gs, us, next_g, next_u;
             auto load = [&](Eight &gs, Eight &us, int place, int piece) {
-                int column = first + piece % R::copies * 64;
+                int column = first + piece % R::copies * 64 + chunk;
                 int64_t from = int64_t(place) * width + column;
                 load8(gs, g + from, width - column, p.whole), load8(us, u + from, width - column, p.whole);
             };
-            auto put = [&](int piece) { put_piece<R, 0, pieces>(put_at, acc, piece); };
+            auto put = [&](int piece) { put_piece<R, 0, pieces>(room + turn, acc, piece, consumer.warp, consumer.lane); };
             load(gs, us, place, 0);
             put(0);
             // A loop, so that the instructions stay in their cache; what a piece reads is asked for or put there a piece ahead.
 #pragma unroll 1
             for (int piece = 0; piece < pieces && piece / R::copies * q_tokens < t.rows; piece++) {
-                int at = piece / R::copies * q_tokens + token, column = first + piece % R::copies * 64, left = width - column;
+                int at = piece / R::copies * q_tokens + token, column = first + piece % R::copies * 64 + chunk, left = width - column;
                 float weight = p.weight[row_of(piece)];
-                __syncwarp();
+                consumer.sync();
                 load(next_g, next_u, next_place, piece + 1);
                 next_place = p.place[row_of(piece + 2)];
                 Eight q;
-                get_q(q, get_at);
-                __syncwarp();
+                get_q(q, room + turn + 4 * (token * q_pitch + chunk));
+                turn ^= q_bytes;
                 put(piece + 1);
                 SwigluGradient d = swiglu_backward(gs, us, q, weight, left);
                 gs = next_g, us = next_u;
-                d.sum = __fadd_rn(d.sum, __shfl_xor_sync(~0u, d.sum, 1)); // of 16 columns
+#pragma unroll
+                for (int lane = 1; lane < 8; lane *= 2) d.sum = __fadd_rn(d.sum, __shfl_xor_sync(~0u, d.sum, lane));
                 if (at < t.rows) {
                     int64_t to = int64_t(t.local + at) * width + column;
                     store8((is_shared ? p.shared_dg : p.dg) + to, d.dg, left, p.whole);
                     store8((is_shared ? p.shared_du : p.du) + to, d.du, left, p.whole);
                     store8((is_shared ? p.shared_hw : p.hw) + to, d.hw, left, p.whole);
-                    if (chunk == 0 && left > 0) p.partial[int64_t(t.row + at) * p.partials + column / 16] = d.sum;
+                    if (chunk == 0 && left > 0) p.partial[int64_t(t.row + at) * p.partials + column / 64] = d.sum;
                 }
             }
         }
     }
 }
 
-// The trees over a row's columns, from the sums of 16: a thread for each row. Places past the last hold -0, which changes no sum, so
+// The trees over a row's columns, from the sums of 64: a thread for each row. Places past the last hold -0, which changes no sum, so
 // every level has pairs.
 extern "C" __global__ void __launch_bounds__(128) experts_tree_bwd_f32(const __grid_constant__ TreeParams p) {
     ptx::wait_before();
     ptx::start_next();
     int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= p.offsets[p.experts + 1]) return;
-    int n = ((row < p.offsets[p.experts] ? p.width : p.shared_width) + 15) / 16;
+    int n = ((row < p.offsets[p.experts] ? p.width : p.shared_width) + 63) / 64;
     float *at = p.partial + int64_t(row) * p.partials;
     float sum;
     do {
