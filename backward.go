@@ -8,8 +8,8 @@ import (
 	"github.com/samebit/samebit/backend"
 )
 
-// Tape is what a training forward keeps for its backward: x, routes and weights, and g and u in FP32. A backward leaves it
-// as it was, so that it can be used again.
+// Tape is what a training forward keeps for its backward: x, routes and weights, and g and u in FP32, which Options.Recompute
+// leaves out. A backward leaves it as it was, so that it can be used again.
 type Tape struct {
 	layer  *Layer
 	tokens int
@@ -21,6 +21,16 @@ type chunk struct {
 	from, to int
 	work     work
 	arena    *arena
+}
+
+// Bytes is how much memory the tape holds.
+func (t *Tape) Bytes() (n int64) {
+	for _, c := range t.chunks {
+		for _, b := range c.arena.buffers {
+			n += int64(b.Len() * b.Dtype().Size())
+		}
+	}
+	return n
 }
 
 // Free gives the tape's memory back. It may be called twice, and on nil.
@@ -65,6 +75,10 @@ func (l *Layer) Backward(tape *Tape, dy []BF16, g *Gradients) ([]BF16, error) {
 
 func (l *Layer) backwardChunk(f work, dy, dx []BF16, g *Gradients) error {
 	m := &arena{machine: l.machine}
+	if l.options.Recompute {
+		l.newActivations(m, &f, true)
+		m.run(func() error { return l.stages.GateUp(f.gateUp) })
+	}
 	w := l.newBackwardWork(m, f)
 	w.between(m.alloc(backend.BF16, len(dy)), m.alloc(backend.BF16, len(dx)))
 	put(m, w.plan.DY, dy)

@@ -210,7 +210,7 @@ func (l *Layer) Forward(x []BF16, options ...ForwardOption) (*Output, error) {
 // forwardChunk runs the tokens from one to another.
 func (l *Layer) forwardChunk(x []BF16, f forward, out *Output, from, to int) error {
 	m := &arena{machine: l.machine}
-	w := l.newWork(m, to-from, f.train)
+	w := l.newWork(m, to-from, f.train && !l.options.Recompute)
 	size := (to - from) * l.shape.Hidden
 	w.between(m.alloc(backend.BF16, size), m.alloc(backend.BF16, size))
 	put(m, w.route.X, rowsOf(x, from, to, l.shape.Hidden))
@@ -224,6 +224,12 @@ func (l *Layer) forwardChunk(x []BF16, f forward, out *Output, from, to int) err
 	if m.err == nil && f.train {
 		out.Tape.chunks = append(out.Tape.chunks, chunk{from, to, w, m})
 		m.free(w.down.Out, w.combine.Y) // the backward has no use for them
+		if l.options.Recompute {
+			m.free(w.gateUp.Routed.H)
+			if w.gateUp.Shared.H != nil {
+				m.free(w.gateUp.Shared.H)
+			}
+		}
 		return nil
 	}
 	return m.close()

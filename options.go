@@ -33,6 +33,10 @@ type Options struct {
 	Workers      int       // goroutines of a CPU backend; 0 for one a processor
 	MaxTokens    int       // tokens worked on at a time, which bounds the workspace; 0 for 4096
 
+	// Recompute has a tape hold x and the routes alone, and Backward make g, u and h again from them. No bit changes. At
+	// Qwen3-Next's shape a tape is 6.4 kB a token in place of 62.7.
+	Recompute bool
+
 	// Progress, where it is not nil, is told while weights are loaded, or refreshed, how many of their bytes have been.
 	Progress func(done, total int64)
 }
