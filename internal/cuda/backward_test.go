@@ -289,3 +289,18 @@ func TestBackwardFullShape(t *testing.T) {
 		f.free(b)
 	}
 }
+
+// A small backward of each kind, for compute-sanitizer.
+func TestBackwardSanitize(t *testing.T) {
+	b := openGPU(t)
+	odd := contract.Shape{Hidden: 33, Experts: 6, TopK: 3, Width: 17, SharedWidth: 7}
+	for _, s := range []contract.Shape{tinyShape, odd} {
+		p := newPair(t, b, s, loud(s, 5), false)
+		for i := range BackwardTilings {
+			p.have.backwardTiling = &BackwardTilings[i]
+			for _, n := range []int{1, 70, 300} {
+				p.checkBackward("sanitize", testgen.Tokens(n, s.Hidden, 6), upstream(n, s, 7), nil)
+			}
+		}
+	}
+}
