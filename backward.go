@@ -51,23 +51,25 @@ func (l *Layer) Backward(tape *Tape, dy []BF16, g *Gradients) ([]BF16, error) {
 	tokens, err := checkTokens("dy", dy, l.shape)
 	switch {
 	case l.unusable != nil:
-		return nil, l.unusable
+		err = l.unusable
 	case err != nil:
-		return nil, err
 	case tape != nil && tape.freed:
-		return nil, fmt.Errorf("backward: the tape was freed: need one that was not")
+		err = fmt.Errorf("backward: the tape was freed: need one that was not")
 	case tape == nil || tape.layer != l:
-		return nil, fmt.Errorf("backward: no tape of this layer: need that of a Forward with Train")
+		err = fmt.Errorf("backward: no tape of this layer: need that of a Forward with Train")
 	case g != nil && g.layer != l:
-		return nil, fmt.Errorf("backward: gradients of another layer: need those of this layer's NewGradients")
+		err = fmt.Errorf("backward: gradients of another layer: need those of this layer's NewGradients")
 	case tokens != tape.tokens:
-		return nil, fmt.Errorf("backward: dy has %d tokens: need %d, as the tape has", tokens, tape.tokens)
+		err = fmt.Errorf("backward: dy has %d tokens: need %d, as the tape has", tokens, tape.tokens)
+	}
+	if _, err = l.begin(backend.Call{Name: "backward", Tokens: tokens, Data: dy, Gradients: g != nil, Err: err}); err != nil {
+		return nil, err
 	}
 	dx := make([]BF16, len(dy))
 	for _, c := range tape.chunks {
 		h := l.shape.Hidden
 		if err := l.backwardChunk(c.work, rowsOf(dy, c.from, c.to, h), rowsOf(dx, c.from, c.to, h), g); err != nil {
-			return nil, err
+			return nil, l.failed(err)
 		}
 	}
 	return dx, nil

@@ -312,7 +312,7 @@ func (f *fold) Flush() error {
 func (f *fold) fold(s *launches, kernel int, out, sums pointer, whole bool) {
 	l := f.l
 	index := f.index(s, whole, kernel == image.FoldExpertsBf16)
-	routed, shared := s.everywhere(pad(l.Width)), s.everywhere(pad(max(1, l.SharedWidth)))
+	routed, shared := s.everywhere(pad(max(1, l.Width))), s.everywhere(pad(max(1, l.SharedWidth)))
 	p := foldParams{out: out, sums: sums, count: index.count, start: index.start, order: index.order, state: index.state, rows: index.rows,
 		places: index.places, whole: index.whole, experts: int32(l.Experts), hidden: int32(l.Hidden), width: int32(l.Width),
 		sharedWidth: int32(l.SharedWidth), hiddenPitch: index.hidden, widthPitch: index.width, sharedPitch: index.sharedWidth,
