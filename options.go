@@ -35,6 +35,7 @@ type Options struct {
 
 	// Recompute has a tape hold x and the routes alone, and Backward make g, u and h again from them. No bit changes. At
 	// Qwen3-Next's shape a tape is 6.4 kB a token in place of 62.7.
+	// Not for a layer on ranks.
 	Recompute bool
 
 	// Ranks, where it is not nil, spreads the layer over ranks: see package parallel. Each rank opens the layer, calls the same

@@ -147,3 +147,16 @@ func TestCancelling(t *testing.T) {
 		t.Error("sums in another order are equal: this test's inputs show nothing")
 	}
 }
+
+// A layer on ranks says that its tapes hold g and u.
+func TestNoRecomputation(t *testing.T) {
+	group := parallel.Local(1)[0]
+	defer group.Close()
+	rank, err := parallel.Join(group, parallel.Grid{TP: 1, EP: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := samebit.New(tiny, &weights, samebit.Options{Ranks: rank, Recompute: true}); err == nil {
+		t.Error("recomputation on ranks is no error")
+	}
+}
