@@ -57,7 +57,7 @@ __device__ __forceinline__ SwigluGradient swiglu_backward(const Eight &g, const 
     bool easy = true;
 #pragma unroll
     for (int i = 0; i < 8; i++) silu.v[i] = contract::silu_easy(g.v[i], s.v[i]), easy &= contract::silu_is_easy(g.v[i]);
-    if (!easy) {
+    if (!easy) { // rare, and only this part again
 #pragma unroll
         for (int i = 0; i < 8; i++) silu.v[i] = contract::silu(g.v[i]), s.v[i] = contract::sigmoid(g.v[i]);
     }
@@ -86,15 +86,17 @@ __device__ __forceinline__ SwigluGradient swiglu_backward(const Eight &g, const 
 }
 
 // A warpgroup's q go through shared memory, 16 tokens by 64 columns at a time, so that a thread has columns that lie next to one
-// another; in two places in turn, also from tile to tile, so that one meeting of the warps between put and get is enough. The pitch has a warp's stores fall into different banks.
+// another; in two places in turn, also from tile to tile, so that one meeting of the warps between put and get is enough. The
+// pitch has a warp's stores fall into different banks.
 constexpr int q_pitch = 68, q_tokens = 16, q_bytes = 4 * q_tokens * q_pitch;
 
-// put stores what a thread's accumulators have of 16 tokens by 64 columns.
+// put_q stores what a thread's accumulators have of 16 tokens by 64 columns.
 __device__ __forceinline__ void put_q(uint32_t to, const float *acc, int warp, int lane) {
     to += 4 * (lane % 4 * 2 * q_pitch + warp * 16 + lane / 4);
 #pragma unroll
     for (int i = 0; i < 8; i++) ptx::store_shared4(to + 4 * ((i / 4 * 8 + i % 2) * q_pitch + i % 4 / 2 * 8), acc[i]);
 }
+
 // put_piece stores one of the pieces from one to another: columns in turn, then tokens. None where it is past them.
 template <class R, int from, int to> __device__ __forceinline__ void put_piece(uint32_t at, const float *acc, int piece, int warp, int lane) {
     if constexpr (to - from > 1) {
@@ -104,6 +106,7 @@ template <class R, int from, int to> __device__ __forceinline__ void put_piece(u
         put_q(at, acc + (from % R::copies * R::most + from / R::copies * q_tokens) / 2, warp, lane);
     }
 }
+
 __device__ __forceinline__ void get_q(Eight &q, uint32_t from) {
     uint4 a = ptx::load_shared16(from), b = ptx::load_shared16(from + 16);
     uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};

@@ -83,6 +83,7 @@ template <class R, int step> __device__ __forceinline__ void gate_up_backward(co
         for (int i = 0; i < pieces; i++) piece(i);
     }
 }
+
 // join puts two rows behind one another, and zeros up to the pitch: where a width is no multiple of 16, the second part's terms
 // go on in the middle of a group of 16 (R1).
 extern "C" __global__ void __launch_bounds__(256) experts_join_bf16(const __grid_constant__ JoinParams p) {
