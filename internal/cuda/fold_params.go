@@ -11,12 +11,13 @@ import "github.com/samebit/samebit/internal/cuda/driver"
 const (
 	foldParts  = 5
 	foldCalls  = 32 // that one launch indexes
-	foldStages = 7  // of fold_experts_bf16; fold_experts_f32, which stages nothing on its way out, has one more
+	foldStages = 7
 
-	foldThreads     = 384
-	foldStageBytes  = 32 * 2 * (256 + 128)
-	foldStagedBytes = 2 * 64 * (2*128 + 16)
-	foldBarsBytes   = 512
+	foldRouterShared = 4 * 2 * 2 * 4 * 32
+	foldThreads      = 384
+	foldStageBytes   = 32 * 2 * (256 + 128)
+	foldStagedBytes  = 2 * 64 * (2*128 + 16)
+	foldBarsBytes    = 512
 )
 
 type foldCall struct {
@@ -38,12 +39,12 @@ type foldIndexParams struct {
 }
 
 type foldParams struct {
-	routed, shared                                           driver.TensorMap
-	out, sums, count, start, order, state, rows              pointer
-	places                                                   int64
-	whole, experts, hidden, width, sharedWidth               int32
-	hiddenPitch, widthPitch, sharedPitch, direct, experiment int32
-	_                                                        [64]byte
+	routed, shared                                   driver.TensorMap
+	out, sums, order, state, rows                    pointer
+	places                                           int64
+	experts, hidden, width, sharedWidth              int32
+	hiddenPitch, widthPitch, sharedPitch, experiment int32
+	_                                                [64]byte
 }
 
 type foldRouterParams struct {
@@ -57,4 +58,7 @@ type foldRoundParams struct {
 	n        int64
 }
 
-const foldStateBytes = 16
+const foldWorkBytes, foldStateBytes = 16, 16
+
+// foldCountBytes is the memory of what the kernels count.
+func foldCountBytes(groups int) int { return (foldWorkBytes+4*4)*groups + foldStateBytes }

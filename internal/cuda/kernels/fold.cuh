@@ -22,6 +22,11 @@ struct FoldCall {
     const bf16_t *shared_dgate, *shared_dup, *shared_hw;
 };
 
+// FoldWork is a group with work.
+struct alignas(16) FoldWork {
+    int group, rows, start, room;
+};
+
 // FoldState is what the kernels count.
 struct FoldState {
     int groups; // routed ones with work
@@ -37,7 +42,7 @@ struct FoldIndexParams {
     int *before;        // [E+1]: those that waited before
     int *count, *start; // [E+1]: rows and first place of a stream
     int *base;          // [calls,E+1]: place in the stream of a call's first row
-    int *order;         // [E]: the routed groups with work
+    FoldWork *order;    // [E+1]: the routed groups with work, and the shared expert last
     FoldState *state;
     const bf16_t **rows; // [parts,places]
     bf16_t *store;       // [E+1,segment_rows] rows of all parts, each [H,H,I,I,I] wide; null where nothing ever waited
@@ -57,14 +62,12 @@ struct FoldParams {
     TensorMap routed, shared; // of all memory, by the pitch of the laid rows
     void *const *out;         // [E+1,3]: gate, up, down
     const float *const *sums; // the same, which the products are added to; null for +0
-    const int *count, *start, *order;
+    const FoldWork *order;
     FoldState *state;
     const bf16_t *const *rows;
     int64_t places;
-    int whole;
     int experts, hidden, width, shared_width;
     int hidden_pitch, width_pitch, shared_pitch; // of the rows
-    int direct;                                  // the maps may be used
     int experiment;
 };
 
