@@ -313,17 +313,10 @@ func (f *fold) Flush() error {
 func (f *fold) fold(s *launches, kernel int, out, sums pointer, whole bool) {
 	l := f.l
 	index := f.index(s, whole, kernel == image.FoldExpertsBf16)
-	routed, shared := s.everywhere(pad(l.Width)), s.everywhere(pad(max(1, l.SharedWidth)))
-	p := foldParams{out: out, sums: sums, order: index.order, state: index.state, rows: index.rows,
-		places: index.places, experts: int32(l.Experts), hidden: int32(l.Hidden), width: int32(l.Width),
-		sharedWidth: int32(l.SharedWidth), hiddenPitch: index.hidden, widthPitch: index.width, sharedPitch: index.sharedWidth,
-		routed: routed, shared: shared, experiment: FoldExperiment}
-	grid := l.gpu.Processors
-	if FoldExperiment&32 != 0 {
-		grid = grid / 2 * 2
-		kernel = map[int]int{image.FoldExpertsBf16: image.FoldExpertsPairBf16, image.FoldExpertsF32: image.FoldExpertsPairF32}[kernel]
-	}
-	run(s, kernel, [3]int{grid}, foldThreads, foldShared, &p)
+	p := foldParams{routed: s.everywhere(pad(l.Width)), shared: s.everywhere(pad(max(1, l.SharedWidth))), out: out, sums: sums,
+		order: index.order, state: index.state, rows: index.rows, places: index.places, experts: int32(l.Experts), hidden: int32(l.Hidden),
+		width: int32(l.Width), sharedWidth: int32(l.SharedWidth), hiddenPitch: index.hidden, widthPitch: index.width, sharedPitch: index.sharedWidth}
+	run(s, kernel, [3]int{l.gpu.Processors}, foldThreads, foldShared, &p)
 	if whole {
 		run(s, image.FoldKeepBf16, [3]int{l.Experts + 1, contract.FoldSegment - 1}, 128, 0, index)
 	}
@@ -345,9 +338,6 @@ func (f *fold) index(s *launches, whole, every bool) *foldIndexParams {
 		base: s.scratch(&f.base, 4*groups*max(1, len(f.held))), rows: s.scratch(&f.rows, 8*foldParts*places), store: f.store.at, places: int64(places),
 		experts: int32(l.Experts), sharedGroup: l.shared(), hidden: int32(pad(l.Hidden)), width: int32(pad(l.Width)), sharedWidth: int32(pad(l.SharedWidth)),
 		blocks: int32(l.gpu.Processors)}
-	if FoldExperiment&32 != 0 {
-		p.blocks /= 2
-	}
 	if whole {
 		p.whole = 1
 	}
@@ -383,20 +373,16 @@ func (f *fold) index(s *launches, whole, every bool) *foldIndexParams {
 	return p
 }
 
-var FoldExperiment int32
-
-// everywhere describes all memory from 2^30 on as rows of a width, from any address on.
+// everywhere describes all memory from 2^30 on as rows of a width, from any address on: x counts within steps of 2^30 bytes, so that
+// one map serves every buffer.
 func (s *launches) everywhere(width int) driver.TensorMap {
 	if s.err != nil {
 		return driver.TensorMap{}
 	}
-	const step = 1 << 30
-	m, err := s.gpu.NewTensorMap(driver.Tensor{At: step, Sizes: sizes(step/2+64, contract.FoldSegment, 1<<20), Strides: sizes(2*width, step),
-		Box: []uint32{64, contract.FoldSegment, 1}})
-	if err != nil {
-		println("TENSORMAP", err.Error())
-		FoldExperiment |= 8
-	}
+	const step, strip = 1 << 30, 64
+	var m driver.TensorMap
+	m, s.err = s.gpu.NewTensorMap(driver.Tensor{At: step, Sizes: sizes(step/2+strip, contract.FoldSegment, 1<<20), Strides: sizes(2*width, step),
+		Box: []uint32{strip, contract.FoldSegment, 1}})
 	return m
 }
 

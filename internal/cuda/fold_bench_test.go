@@ -45,11 +45,6 @@ func BenchmarkFold(b *testing.B) {
 				defer free()
 				for range b.N {
 					b.ReportMetric(replayed(b, gpu, func() error { return errors.Join(f.Add(a), f.Flush()) }), "ns/op")
-					for _, x := range map[backend.Dtype][]int32{backend.BF16: {1, 6, 7}, backend.FP32: {128, 256, 512, 16}}[d] {
-						FoldExperiment = x
-						b.ReportMetric(replayed(b, gpu, func() error { return errors.Join(f.Add(a), f.Flush()) }), fmt.Sprintf("x%d-ns", x))
-					}
-					FoldExperiment = 0
 					b.ReportMetric(replayed(b, gpu, func() error {
 						k := &launches{layer: l}
 						f.addRouter(k, a, bf16(a.X))

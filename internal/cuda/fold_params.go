@@ -9,14 +9,14 @@ import "github.com/samebit/samebit/internal/cuda/driver"
 // The fold's parameters: the twins of fold.cuh, field by field.
 
 const (
-	foldParts  = 5
-	foldCalls  = 32 // that one launch indexes
-	foldStages = 7
+	foldParts = 5
+	foldCalls = 32 // that one launch indexes
 
-	foldRouterShared = 4 * 2 * 2 * 4 * 32
+	foldRouterShared = 8 * (32*(2*64+4) + 16)
 	foldThreads      = 384
-	foldStageBytes   = 32 * 2 * (256 + 128)
-	foldStagedBytes  = 2 * 64 * (2*128 + 16)
+	foldStages       = 4
+	foldStageBytes   = 64 * 2 * (256 + 128)
+	foldStagedBytes  = 2 * 16384
 	foldBarsBytes    = 512
 )
 
@@ -39,12 +39,12 @@ type foldIndexParams struct {
 }
 
 type foldParams struct {
-	routed, shared                                   driver.TensorMap
-	out, sums, order, state, rows                    pointer
-	places                                           int64
-	experts, hidden, width, sharedWidth              int32
-	hiddenPitch, widthPitch, sharedPitch, experiment int32
-	_                                                [64]byte
+	routed, shared                       driver.TensorMap
+	out, sums, order, state, rows        pointer
+	places                               int64
+	experts, hidden, width, sharedWidth  int32
+	hiddenPitch, widthPitch, sharedPitch int32
+	_                                    [64]byte
 }
 
 type foldRouterParams struct {

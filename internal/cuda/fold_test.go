@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 
 	"github.com/samebit/samebit/backend"
@@ -320,9 +318,4 @@ func eachDtype(t testing.TB, p *pair, do func(f *folding)) {
 		do(f)
 		f.close()
 	}
-}
-
-func init() {
-	n, _ := strconv.Atoi(os.Getenv("FOLD_EXPERIMENT"))
-	FoldExperiment = int32(n)
 }

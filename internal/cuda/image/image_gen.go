@@ -26,8 +26,6 @@ const (
 	ExpertsTreeBwdF32
 	FoldExpertsBf16
 	FoldExpertsF32
-	FoldExpertsPairBf16
-	FoldExpertsPairF32
 	FoldKeepBf16
 	FoldLayI32
 	FoldPlaceI32
@@ -76,8 +74,6 @@ var Kernels = [...]string{
 	ExpertsTreeBwdF32:          "experts_tree_bwd_f32",
 	FoldExpertsBf16:            "fold_experts_bf16",
 	FoldExpertsF32:             "fold_experts_f32",
-	FoldExpertsPairBf16:        "fold_experts_pair_bf16",
-	FoldExpertsPairF32:         "fold_experts_pair_f32",
 	FoldKeepBf16:               "fold_keep_bf16",
 	FoldLayI32:                 "fold_lay_i32",
 	FoldPlaceI32:               "fold_place_i32",

@@ -68,7 +68,6 @@ struct FoldParams {
     int64_t places;
     int experts, hidden, width, shared_width;
     int hidden_pitch, width_pitch, shared_pitch; // of the rows
-    int experiment;
 };
 
 struct FoldRouterParams {

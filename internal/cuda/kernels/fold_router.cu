@@ -13,12 +13,12 @@ __device__ __forceinline__ void add_token(float (&acc)[2], float dl, uint32_t x)
     acc[1] = __fadd_rn(acc[1], __fmul_rn(dl, contract::bf16(x >> 16)));
 }
 
-// Sum is one warp's 64 columns of a group's sum: rows in batches of 32. Two batches of x are on their way while one is added. A lane for
+// Sum is one warp's 64 columns of an expert's sum: rows in batches of 32. Two batches of x are on their way while one is added. A lane for
 // each row looks where it lies, then weighs it by the gradient of its logit, each two batches ahead of the next step, and hands both
 // to all lanes through shared memory.
 struct Sum {
     const FoldRouterParams &p;
-    int group, first, rows, column, lane;
+    int first, rows, column, lane;
     uint32_t shared; // of the warp: offsets and gradients of the logits, of two batches
     float acc[2] = {};
     struct Batch {
@@ -34,7 +34,7 @@ struct Sum {
     }
     __device__ __forceinline__ void weigh(Batch &b) {
         b.weighed = b.token;
-        b.dl = group == p.experts ? p.dz[b.token] : p.dlogits[int64_t(b.token) * p.slots + b.slot];
+        b.dl = p.dlogits[int64_t(b.token) * p.slots + b.slot];
     }
     __device__ __forceinline__ void ask(Batch &b, int k) {
         uint32_t offsets = shared + k * 2 * 4 * router_batch, gradients = offsets + 4 * router_batch;
@@ -94,21 +94,101 @@ struct Sum {
     }
 };
 
-// The shared gate's sum, which is the longest, comes first, a warp to a block, so that its columns are spread over multiprocessors; then
-// the experts' that have the logits' gradients one by one.
+// Gate is the shared gate's sum, the longest chain: one warp brings batches of rows to a ring in shared memory, and another adds them.
+struct Gate {
+    static constexpr int depth = 8, row_bytes = 2 * router_columns, batch_bytes = router_batch * (row_bytes + 4);
+    const FoldRouterParams &p;
+    uint32_t shared;
+    int first, rows, column, lane;
+
+    __device__ __forceinline__ uint32_t batch(int n) const { return shared + n % depth * batch_bytes; } // x, then the gradients
+    __device__ __forceinline__ uint32_t full(int n) const { return shared + depth * batch_bytes + 8 * (n % depth); }
+    __device__ __forceinline__ uint32_t empty(int n) const { return full(n) + 8 * depth; }
+
+    __device__ __forceinline__ void bring() const {
+        auto look = [&](int n) { return p.token[first + min(n * router_batch + lane, rows - 1)]; };
+        int columns = column + lane % 8 * 8, bytes = columns < p.pitch ? 16 : 0, batches = (rows + router_batch - 1) / router_batch;
+        const bf16_t *x = p.x + (bytes ? columns : 0);
+        int tokens[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) tokens[k] = look(k);
+        for (int from = 0; from < batches; from += 4) {
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                int n = from + k;
+                if (n >= batches) break;
+                ptx::barrier_wait(empty(n), (n / depth + 1) & 1);
+                ptx::copy4(batch(n) + router_batch * row_bytes + 4 * lane, p.dz + tokens[k]);
+#pragma unroll
+                for (int i = 0; i < router_batch; i += 4) {
+                    int token = __shfl_sync(~0u, tokens[k], i + lane / 8);
+                    ptx::copy16(batch(n) + (i + lane / 8) * row_bytes + lane % 8 * 16, x + int64_t(token) * p.pitch, bytes);
+                }
+                ptx::copy_arrive(full(n));
+                tokens[k] = look(n + 4);
+            }
+        }
+        ptx::copy_wait();
+    }
+    __device__ __forceinline__ void add(float *to) const {
+        int mine = column + 2 * lane, batches = (rows + router_batch - 1) / router_batch;
+        float acc[2] = {};
+        if (mine < p.hidden) acc[0] = to[mine];
+        if (mine + 1 < p.hidden) acc[1] = to[mine + 1];
+        for (int n = 0; n < batches; n++) {
+            ptx::barrier_wait(full(n), n / depth & 1);
+            uint32_t x = batch(n) + 4 * lane, gradients = batch(n) + router_batch * row_bytes;
+            auto add_some = [&](auto is) {
+#pragma unroll
+                for (int i = 0; i < router_batch; i += 4) {
+                    uint4 v = ptx::load_shared16(gradients + 4 * i);
+                    uint32_t dl[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+                    for (int j = 0; j < 4; j++)
+                        if (is(i + j)) add_token(acc, __uint_as_float(dl[j]), ptx::load_shared4(x + (i + j) * row_bytes));
+                }
+            };
+            int left = rows - n * router_batch;
+            if (left >= router_batch) add_some([](int) { return true; });
+            else add_some([&](int i) { return i < left; });
+            __syncwarp();
+            if (lane == 0) ptx::barrier_arrive(empty(n));
+        }
+        if (mine < p.hidden) to[mine] = acc[0];
+        if (mine + 1 < p.hidden) to[mine + 1] = acc[1];
+    }
+};
+
+// The shared gate comes first, 64 columns to a block, so that it is spread over multiprocessors; then the experts, whose sums are of the
+// rows that chose them.
 extern "C" __global__ void __launch_bounds__(router_threads) fold_router_f32(const __grid_constant__ FoldRouterParams p) {
+    extern __shared__ uint4 room[];
+    constexpr int block_columns = router_threads / 32 * router_columns;
+    uint32_t shared = ptx::shared_address(room);
+    int warp = threadIdx.x / 32, lane = threadIdx.x & 31, blocks = (p.hidden + block_columns - 1) / block_columns;
+    int b = blockIdx.x - (p.shared ? (p.hidden + router_columns - 1) / router_columns : 0);
+    if (b < 0) {
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < Gate::depth; i++) {
+                ptx::barrier_init(shared + Gate::depth * Gate::batch_bytes + 8 * i, 32);
+                ptx::barrier_init(shared + Gate::depth * (Gate::batch_bytes + 8) + 8 * i, 1);
+            }
+            ptx::barrier_init_fence();
+        }
+        __syncthreads();
+    }
     ptx::wait_before();
     ptx::start_next();
-    constexpr int block_columns = router_threads / 32 * router_columns;
-    int warp = threadIdx.x / 32, spread = p.shared ? (p.hidden + router_columns - 1) / router_columns : 0, b = blockIdx.x - spread;
-    int blocks = (p.hidden + block_columns - 1) / block_columns;
-    if (b < 0 && warp > 0) return;
-    int g = b < 0 ? p.experts : b / blocks, first = p.offsets[g], rows = p.offsets[g + 1] - first, lane = threadIdx.x & 31;
+    int g = b < 0 ? p.experts : b / blocks, first = p.offsets[g], rows = p.offsets[g + 1] - first;
     if (rows == 0) return;
-    int column = (b < 0 ? blockIdx.x * router_columns : b % blocks * block_columns + warp * router_columns) + 2 * lane;
-    extern __shared__ uint4 rows_of[];
-    uint32_t mine = ptx::shared_address(rows_of) + warp * 2 * 2 * 4 * router_batch;
-    Sum{p, g, first, rows, column, lane, mine}.run((b < 0 ? p.shared_gate : p.router + int64_t(g) * p.hidden) + column);
+    if (b < 0) {
+        Gate gate{p, shared, first, rows, int(blockIdx.x) * router_columns, lane};
+        if (warp == 0) gate.add(p.shared_gate);
+        if (warp == 1) gate.bring();
+        return;
+    }
+    int column = b % blocks * block_columns + warp * router_columns + 2 * lane;
+    Sum{p, first, rows, column, lane, shared + warp * 2 * 2 * 4 * router_batch}.run(p.router + int64_t(g) * p.hidden + column);
 }
 
 // Dense, every logit of a token has a gradient: a warp has some experts, and all tokens that take part.

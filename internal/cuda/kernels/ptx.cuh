@@ -33,39 +33,6 @@ __device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity) {
                  : "memory");
 }
 
-// A pair of blocks: the other one's shared memory, and its barriers.
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-    uint32_t r;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-    return r;
-}
-__device__ __forceinline__ void cluster_sync() { asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory"); }
-__device__ __forceinline__ uint32_t address_in(uint32_t address, uint32_t rank) {
-    uint32_t a;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(a) : "r"(address), "r"(rank));
-    return a;
-}
-// What was read before was read by the tensor cores, so no order of ordinary accesses is needed, which would cost much.
-__device__ __forceinline__ void barrier_arrive_at(uint32_t bar) {
-    asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
-}
-__device__ __forceinline__ void store_shared8(uint32_t dst, uint64_t v) { asm volatile("st.shared.u64 [%0], %1;" ::"r"(dst), "l"(v) : "memory"); }
-__device__ __forceinline__ void store_shared8(uint32_t dst, float a, float b) {
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(dst), "f"(a), "f"(b) : "memory");
-}
-__device__ __forceinline__ uint64_t load_cluster8(uint32_t src) {
-    uint64_t v;
-    asm volatile("ld.volatile.shared::cluster.u64 %0, [%1];" : "=l"(v) : "r"(src) : "memory");
-    return v;
-}
-// To the same place in each block of the mask, whose barriers at the same place count the bytes.
-__device__ __forceinline__ void tensor_copy3_to(uint32_t dst, const void *map, uint32_t bar, int c0, int c1, int c2, uint16_t mask) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(dst),
-                 "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "h"(mask)
-                 : "memory");
-}
-
 // Whether a wait would not.
 __device__ __forceinline__ bool barrier_test(uint32_t bar, uint32_t parity) {
     uint32_t is;
@@ -91,6 +58,9 @@ __device__ __forceinline__ void group_sync(int id, int n) { asm volatile("bar.sy
 
 __device__ __forceinline__ void copy16(uint32_t dst, const void *src, uint32_t size) { // of 16 bytes, those from size on are zero
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(size) : "memory");
+}
+__device__ __forceinline__ void copy4(uint32_t dst, const void *src) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(dst), "l"(src) : "memory");
 }
 // This thread arrives at the barrier once its copies so far are done.
 __device__ __forceinline__ void copy_arrive(uint32_t bar) {
@@ -160,6 +130,9 @@ __device__ __forceinline__ void store_shared16(uint32_t dst, uint4 v) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 __device__ __forceinline__ void store_shared4(uint32_t dst, uint32_t v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(dst), "r"(v) : "memory"); }
+__device__ __forceinline__ void store_shared8(uint32_t dst, float a, float b) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(dst), "f"(a), "f"(b) : "memory");
+}
 __device__ __forceinline__ uint32_t load_shared4(uint32_t src) {
     uint32_t v;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(src) : "memory");
