@@ -313,7 +313,14 @@ func (f *fold) Flush() error {
 func (f *fold) fold(s *launches, kernel int, out, sums pointer, whole bool) {
 	l := f.l
 	index := f.index(s, whole, kernel == image.FoldExpertsBf16)
-	p := foldParams{routed: s.everywhere(pad(l.Width)), shared: s.everywhere(pad(max(1, l.SharedWidth))), out: out, sums: sums,
+	shared, size := max(1, l.SharedWidth), 2 // an FP32 column is two
+	if kernel == image.FoldExpertsBf16 {
+		size = 1
+	}
+	const outRows = 64
+	p := foldParams{routed: s.everywhere(pad(l.Width), contract.FoldSegment), shared: s.everywhere(pad(shared), contract.FoldSegment),
+		toHidden: s.everywhere(pad(size*l.Hidden), outRows), toWidth: s.everywhere(pad(size*l.Width), outRows),
+		toShared: s.everywhere(pad(size*shared), outRows), out: out, sums: sums,
 		order: index.order, state: index.state, rows: index.rows, places: index.places, experts: int32(l.Experts), hidden: int32(l.Hidden),
 		width: int32(l.Width), sharedWidth: int32(l.SharedWidth), hiddenPitch: index.hidden, widthPitch: index.width, sharedPitch: index.sharedWidth}
 	run(s, kernel, [3]int{l.gpu.Processors}, foldThreads, foldShared, &p)
@@ -373,16 +380,16 @@ func (f *fold) index(s *launches, whole, every bool) *foldIndexParams {
 	return p
 }
 
-// everywhere describes all memory from 2^30 on as rows of a width, from any address on: x counts within steps of 2^30 bytes, so that
-// one map serves every buffer.
-func (s *launches) everywhere(width int) driver.TensorMap {
+// everywhere describes all memory from 2^30 on as so many rows of a width, from any address on: x counts within steps of 2^30 bytes, so
+// that one map serves every buffer.
+func (s *launches) everywhere(width, rows int) driver.TensorMap {
 	if s.err != nil {
 		return driver.TensorMap{}
 	}
 	const step, strip = 1 << 30, 64
 	var m driver.TensorMap
-	m, s.err = s.gpu.NewTensorMap(driver.Tensor{At: step, Sizes: sizes(step/2+strip, contract.FoldSegment, 1<<20), Strides: sizes(2*width, step),
-		Box: []uint32{strip, contract.FoldSegment, 1}})
+	m, s.err = s.gpu.NewTensorMap(driver.Tensor{At: step, Sizes: sizes(step/2+strip, rows, 1<<20), Strides: sizes(2*width, step),
+		Box: []uint32{strip, uint32(rows), 1}})
 	return m
 }
 

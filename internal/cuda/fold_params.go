@@ -16,7 +16,7 @@ const (
 	foldThreads      = 384
 	foldStages       = 4
 	foldStageBytes   = 64 * 2 * (256 + 128)
-	foldStagedBytes  = 2 * 16384
+	foldStagedBytes  = 2 * 2 * 64 * 128
 	foldBarsBytes    = 512
 )
 
@@ -39,12 +39,12 @@ type foldIndexParams struct {
 }
 
 type foldParams struct {
-	routed, shared                       driver.TensorMap
-	out, sums, order, state, rows        pointer
-	places                               int64
-	experts, hidden, width, sharedWidth  int32
-	hiddenPitch, widthPitch, sharedPitch int32
-	_                                    [64]byte
+	routed, shared, toHidden, toWidth, toShared driver.TensorMap
+	out, sums, order, state, rows               pointer
+	places                                      int64
+	experts, hidden, width, sharedWidth         int32
+	hiddenPitch, widthPitch, sharedPitch        int32
+	_                                           [64]byte
 }
 
 type foldRouterParams struct {

@@ -17,7 +17,7 @@ constexpr int ahead_segments = 4; // that their rows' places are asked for befor
 // direct brings 64 laid columns of 32 rows that follow one another, by the copy engine.
 __device__ __forceinline__ void direct(const TensorMap *all, uint32_t to, uint32_t full, const bf16_t *from) {
     uint64_t address = reinterpret_cast<uint64_t>(from);
-    ptx::tensor_copy3(to, all, full, int(address % map_step / 2), 0, int(address / map_step) - 1);
+    ptx::tensor_copy3(to, all, full, map_x(address), 0, map_z(address));
 }
 
 // Producer is one thread of the four warps that fill stages.
@@ -219,7 +219,7 @@ template <class T> __device__ __forceinline__ void consume(const FoldParams &p, 
     for (;;) {
         ptx::barrier_wait(ring.full(), ring.phase);
         Header h = read(ring.header());
-        if (h.group < 0) return;
+        if (h.group < 0) break;
         if (h.first()) {
             of = Operands(group, __shfl_sync(~0u, h.matrix(), 0) == 2);
 #pragma unroll
@@ -240,8 +240,12 @@ template <class T> __device__ __forceinline__ void consume(const FoldParams &p, 
         __syncwarp();
         if (lane == 0) ptx::barrier_arrive(ring.empty());
         ring.next();
-        if (h.last()) store(acc, static_cast<T *>(p.out[3 * h.group + h.matrix()]), place(h), ring.staging(group), group);
+        if (h.last()) {
+            const TensorMap *map = h.matrix() < 2 ? &p.to_hidden : h.group == p.experts ? &p.to_shared : &p.to_width;
+            store(acc, static_cast<T *>(p.out[3 * h.group + h.matrix()]), map, place(h), ring.staging(group), group);
+        }
     }
+    ptx::store_wait();
 }
 
 template <class T> __device__ __forceinline__ void experts(const FoldParams &p) {

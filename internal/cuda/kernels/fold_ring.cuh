@@ -16,7 +16,11 @@ constexpr int strip = 64, stage_segments = 2;
 constexpr int segment_bytes = segment_rows * 2 * strip, strip_bytes = stage_segments * segment_bytes; // of a strip
 constexpr int laid_bytes = laid_columns / strip * strip_bytes, stage_bytes = laid_bytes + gathered_columns / strip * strip_bytes;
 constexpr int stages = 4, bars_bytes = 512;
-constexpr int staging_bytes = 16384; // of a warpgroup's gradients on their way out
+constexpr int out_bytes = 64 * 128, staging_bytes = 2 * out_bytes; // of a warpgroup's gradients on their way out: two strips of 64 rows
+
+// Where an address is on a map of all memory.
+__device__ __forceinline__ int map_x(uint64_t address) { return int(address % map_step / 2); }
+__device__ __forceinline__ int map_z(uint64_t address) { return int(address / map_step) - 1; }
 
 __device__ __forceinline__ int ceil(int n, int by) { return (n + by - 1) / by; }
 
@@ -38,7 +42,7 @@ struct Ring {
 
     __device__ __forceinline__ explicit Ring(const void *shared) {
         base = (ptx::shared_address(shared) + 1023) & ~1023u;
-        bars = base + stages * stage_bytes;
+        bars = base + stages * stage_bytes + 2 * staging_bytes;
     }
     __device__ __forceinline__ uint32_t laid() const { return base + stage * stage_bytes; }
     __device__ __forceinline__ uint32_t gathered() const { return laid() + laid_bytes; }
@@ -46,7 +50,7 @@ struct Ring {
     __device__ __forceinline__ uint32_t empty() const { return bars + 64 + 8 * stage; }
     __device__ __forceinline__ uint32_t header() const { return bars + 128 + 16 * stage; }
     __device__ __forceinline__ uint32_t piece(int turn) const { return bars + 256 + 4 * turn; }
-    __device__ __forceinline__ uint32_t staging(int group) const { return bars + bars_bytes + group * staging_bytes; }
+    __device__ __forceinline__ uint32_t staging(int group) const { return base + stages * stage_bytes + group * staging_bytes; }
     __device__ __forceinline__ void next() {
         if (++stage == stages) stage = 0, phase ^= 1;
     }

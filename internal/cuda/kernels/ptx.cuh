@@ -46,6 +46,14 @@ __device__ __forceinline__ bool barrier_test(uint32_t bar, uint32_t parity) {
                  : "memory");
     return is;
 }
+// From shared memory to memory; groups of such copies: all but the last pending ones have been read, or all are done.
+__device__ __forceinline__ void tensor_store3(const void *map, uint32_t from, int c0, int c1, int c2) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from), "r"(c0), "r"(c1), "r"(c2)
+                 : "memory");
+}
+__device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int pending> __device__ __forceinline__ void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory"); }
+__device__ __forceinline__ void store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Bytes, a multiple of 16 at one, to the L2 cache.
 __device__ __forceinline__ void prefetch_bulk(const void *from, uint32_t bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
