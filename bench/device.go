@@ -12,7 +12,7 @@ import (
 	"github.com/samebit/samebit/internal/host"
 )
 
-// mostInGraph is how many runs of different tokens stand in one graph at the most, and together they have graphTokens or
+// mostInGraph is how many runs of different tokens stand in one graph at the most, and together they have at most graphTokens, or
 // are one: so that an expert's weights do not wait in the GPU's cache from one run of it to the next.
 const (
 	mostInGraph = 16
@@ -42,7 +42,8 @@ func newOnDevice(l *samebit.Layer, p Pass, x, dy []samebit.BF16, tokens int) (*o
 	if err != nil {
 		return nil, err
 	}
-	d := &onDevice{shape: l.Shape(), workspace: w, queue: w.Queue(), runs: max(1, min(mostInGraph, graphTokens/tokens))}
+	runs := max(1, min(mostInGraph, graphTokens/tokens, len(x)/(tokens*l.Shape().Hidden)))
+	d := &onDevice{shape: l.Shape(), workspace: w, queue: w.Queue(), runs: runs}
 	if p != Forward {
 		err = d.newGradients(p)
 	}

@@ -11,9 +11,7 @@ import contextlib
 import json
 import os
 import pathlib
-import platform
 import resource
-import statistics
 import sys
 import time
 
@@ -22,7 +20,8 @@ import torch
 import transformers
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextSparseMoeBlock
 
-PROC = pathlib.Path("/proc")
+import lines
+
 WARM_UP = 10  # a warm-up is one run at least, and this part of --time
 
 
@@ -33,7 +32,7 @@ def main():
     block = load(args.checkpoint, config)
     with safetensors.safe_open(args.inputs, "pt") as f:
         x, dy = f.get_tensor("x"), f.get_tensor("dy")
-    print_settings(args)
+    lines.settings(threads=args.threads, torch=torch.__version__, transformers=transformers.__version__)
     for experts in args.experts:
         block.experts.config._experts_implementation = experts
         if args.check:
@@ -120,12 +119,7 @@ def measure(args, block, experts, x, dy, tokens, backward):
             times.append(spent)
         elif time.perf_counter() - start > args.time / WARM_UP:
             warm = False
-    median = statistics.median(times)
-    name = "forward+backward" if backward else "forward"
-    nanoseconds = lambda t: f"{t * 1e9:.0f}"
-    print(f"BenchmarkLayer/shape={args.shape}/rival=transformers-{experts}/pass={name}/tokens={tokens} {len(times)}",
-          f"{nanoseconds(median)} ns/op {nanoseconds(min(times))} min-ns/op {nanoseconds(max(times))} max-ns/op",
-          f"{tokens / median:.4g} tokens/s {peak()} peak-B", flush=True)
+    lines.result(lines.name(args.shape, f"transformers-{experts}", backward, tokens), tokens, times, peak_B=peak())
 
 
 def check(experts, block, x, path):
@@ -145,20 +139,9 @@ def check(experts, block, x, path):
     assert alike.double().mean() > 0.5 and relative(have[alike], want[alike]) < 2e-2, "this is another layer"
 
 
-def print_settings(args):
-    cpu = next((line.split(":")[1].strip() for line in proc("cpuinfo") if line.startswith("model name")), platform.processor())
-    settings = {"goos": platform.system().lower(), "goarch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
-                "cpu": cpu, "cores": os.cpu_count(), "threads": args.threads, "python": platform.python_version(),
-                "torch": torch.__version__, "transformers": transformers.__version__, "command": " ".join(sys.argv)}
-    print("Unit tokens/s better=higher")
-    for key, value in settings.items():
-        print(f"{key}: {value}")
-    print(flush=True)
-
-
 def peak():
     """The largest resident size since reset_peak, in bytes; where that cannot be, since the start."""
-    for line in proc("self/status"):
+    for line in lines.proc("self/status"):
         if line.startswith("VmHWM:"):
             return 1024 * int(line.split()[1])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -166,11 +149,7 @@ def peak():
 
 def reset_peak():
     with contextlib.suppress(OSError):
-        (PROC / "self/clear_refs").write_text("5")
-
-
-def proc(name):
-    return (PROC / name).read_text().splitlines() if PROC.exists() else []
+        (lines.PROC / "self/clear_refs").write_text("5")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -148,8 +147,7 @@ func (c *benchCommand) measure(e *env) error {
 	if err != nil {
 		return err
 	}
-	var lines bytes.Buffer
-	to := bench.NewWriter(&lines)
+	to := bench.NewWriter(&keeper{path: c.Out})
 	c.Result.Devices = map[string]string{}
 	for _, backend := range c.Backend {
 		progress := e.progress("loading weights")
@@ -164,10 +162,22 @@ func (c *benchCommand) measure(e *env) error {
 			return err
 		}
 	}
-	if c.Out == "" {
-		return nil
+	return nil
+}
+
+// keeper writes a file anew with all that it was given, so that no case is lost with those that come after it; without a path
+// it writes none.
+type keeper struct {
+	path string
+	all  []byte
+}
+
+func (k *keeper) Write(lines []byte) (int, error) {
+	k.all = append(k.all, lines...)
+	if k.path == "" {
+		return len(lines), nil
 	}
-	return os.WriteFile(c.Out, lines.Bytes(), 0o666)
+	return len(lines), os.WriteFile(k.path, k.all, 0o666)
 }
 
 // opener loads the layer: a checkpoint's, or one of weights that are made up once.

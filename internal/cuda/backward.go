@@ -36,7 +36,7 @@ func (l *layer) PlanBackward(a backend.PlanBackward) error {
 	return s.err
 }
 
-// ExpertsBackward is R8: where each row's activations lie, the product with its epilogue, and the trees from sums of 16 terms.
+// ExpertsBackward is R8: where each row's activations lie, the product with its epilogue, and the trees from sums of 64 terms.
 func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	tokens := a.Rows.Tokens
 	if tokens == 0 {
@@ -58,16 +58,20 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	run(s, image.BackwardPlacesI32, [3]int{ceil(all, 256)}, 256, 0, &placesParams{row: i32(a.Rows.Row), forward: i32(a.Forward.Row),
 		offsets: i32(a.Forward.Offsets), place: place, tokens: l.count(tokens), experts: int32(l.Experts), slots: int32(l.TopK)})
 	width := max(l.Width, l.SharedWidth)
-	partials := ceil(ceil(width, 16), 4) * 4
+	partials := ceil(width, 256) * 4
 	partial := s.scratch(&l.sums, 4*all*partials)
 	dy, pitch := s.aligned(&l.x, bf16(a.DY), tokens, l.Hidden, image.LayerPadBf16)
-	product(s, tiles.tiling, tiles.tiling.Down, &downBackwardParams{routed: l.w.routed.downTurned, shared: l.w.shared.downTurned, dy: dy, dyPitch: int64(pitch),
+	p := downBackwardParams{routed: l.w.routed.downTurned, shared: l.w.shared.downTurned, dy: dy, dyPitch: int64(pitch),
 		token: i32(a.Rows.Token), place: place, weight: fp32(a.Weight), tiles: tiles.list(), tileCount: tiles.count(),
 		g: fp32(a.Routed.G), u: fp32(a.Routed.U), sharedG: fp32(a.Shared.G), sharedU: fp32(a.Shared.U),
 		dg: bf16(a.RoutedGrad.DGate), du: bf16(a.RoutedGrad.DUp), hw: bf16(a.RoutedGrad.HW),
 		sharedDG: bf16(a.SharedGrad.DGate), sharedDU: bf16(a.SharedGrad.DUp), sharedHW: bf16(a.SharedGrad.HW), partial: partial,
 		hidden: int32(pitch), experts: int32(l.Experts), width: int32(l.Width), sharedWidth: int32(l.SharedWidth),
-		blocks: int32(ceil(width, copyRows*tiles.tiling.Copies)), partials: int32(partials)})
+		blocks: int32(ceil(width, copyRows*tiles.tiling.Copies)), partials: int32(partials), parts: int32(ceil(tiles.tiling.Most, 128))}
+	if (l.Width|l.SharedWidth)%8 == 0 && (p.g|p.u|p.sharedG|p.sharedU|p.dg|p.du|p.hw|p.sharedDG|p.sharedDU|p.sharedHW)%16 == 0 {
+		p.whole = 1
+	}
+	product(s, downTiling(tiles.tiling), tiles.tiling.Down, &p)
 	run(s, image.ExpertsTreeBwdF32, [3]int{ceil(all, treeThreads)}, treeThreads, 0, &treeParams{offsets: i32(a.Rows.Offsets), partial: partial,
 		dweight: fp32(a.DWeight), experts: int32(l.Experts), width: int32(l.Width), sharedWidth: int32(l.SharedWidth), partials: int32(partials)})
 	return s.err

@@ -41,7 +41,7 @@ func TestWorkspace(t *testing.T) {
 		}
 		d.check(fmt.Sprintf("workspace for %d", room), want, most)
 		if room < most {
-			if err := ws.Enqueue(samebit.Tensors{X: d.X, Y: d.Y, Count: d.Count}, most); err == nil {
+			if err := ws.Enqueue(samebit.Tensors{X: d.X, Y: d.Y, Count: q.Address(d.buffers["count"])}, most); err == nil {
 				t.Error("more than the workspace's tokens, counted on the GPU, are no error")
 			}
 		} else {

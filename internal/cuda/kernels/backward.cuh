@@ -40,9 +40,11 @@ struct DownBackwardParams {
     const int *tile_count;
     const float *g, *u, *shared_g, *shared_u;
     bf16_t *dg, *du, *hw, *shared_dg, *shared_du, *shared_hw;
-    float *partial; // [R,partials]: the sums of q*h over 16 columns
+    float *partial; // [R,partials]: the sums of q*h over 64 columns
     int hidden, experts, width, shared_width;
     int blocks, partials; // of columns, of the widest expert; sums of a row
+    int parts;            // of a tile
+    int whole;            // rows of the activations and their gradients are multiples of 16 bytes
 };
 
 struct TreeParams {

@@ -147,7 +147,7 @@ struct Producer {
                     }
                 }
             }
-            if (thread == 0) ptx::store_shared4(ring.piece(turn), then);
+            if (thread == 0) ptx::store_shared4(ring.piece(turn), uint32_t(then));
             ptx::group_sync(3, producers);
             piece = next, next = ptx::load_shared4(ring.piece(turn));
             work = next_work;

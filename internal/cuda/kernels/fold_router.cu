@@ -39,7 +39,7 @@ struct Sum {
     __device__ __forceinline__ void ask(Batch &b, int k) {
         uint32_t offsets = shared + k * 2 * 4 * router_batch, gradients = offsets + 4 * router_batch;
         __syncwarp();
-        ptx::store_shared4(offsets + 4 * lane, b.weighed * (p.pitch / 8));
+        ptx::store_shared4(offsets + 4 * lane, uint32_t(b.weighed * (p.pitch / 8)));
         ptx::store_shared4(gradients + 4 * lane, __float_as_uint(b.dl));
         __syncwarp();
         const bf16_t *x = p.x + min(column, p.pitch - 2);

@@ -62,16 +62,15 @@ template <class R> struct Consumer {
     // 8*(lane/8)+lane%8, columns from 8*block on.
     __device__ __forceinline__ uint32_t staged(int block) const { return ring.staging(group) + lane * staging_pitch + block * 16; }
 
-    // unload writes the staged tokens, columns of each, to rows of a matrix; the last columns may lie past the matrix. They are
-    // staged from a row on.
+    // unload writes the staged tokens, columns of each, to rows of a matrix; the last columns may lie past the matrix.
     template <int columns>
-    __device__ __forceinline__ void unload(bf16_t *to, int64_t pitch, int tokens, int column, int width, int row = 0) const {
+    __device__ __forceinline__ void unload(bf16_t *to, int64_t pitch, int tokens, int column, int width) const {
         constexpr int chunks = columns / 8;
         int thread = threadIdx.x & 127, chunk = thread % chunks;
         column += chunk * 8;
         bool whole = (pitch & 7) == 0 && (reinterpret_cast<uintptr_t>(to) & 15) == 0;
         for (int t = thread / chunks; t < tokens; t += 128 / chunks) {
-            uint4 v = ptx::load_shared16(ring.staging(group) + (row + t) * staging_pitch + chunk * 16);
+            uint4 v = ptx::load_shared16(ring.staging(group) + t * staging_pitch + chunk * 16);
             bf16_t *dst = to + t * pitch + column;
             if (whole) {
                 if (column < width) *reinterpret_cast<uint4 *>(dst) = v;

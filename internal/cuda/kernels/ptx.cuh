@@ -152,6 +152,10 @@ __device__ __forceinline__ uint4 load_shared16(uint32_t src) {
     return v;
 }
 
+__device__ __forceinline__ void store_shared4(uint32_t dst, float v) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(dst), "f"(v) : "memory");
+}
+
 // Programmatic dependent launch: work before wait_before overlaps the kernel before this one in the stream; what that one
 // wrote is visible after it.
 __device__ __forceinline__ void wait_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
