@@ -18,6 +18,7 @@ const (
 	foldStageBytes   = 64 * 2 * (256 + 128)
 	foldStagedBytes  = 2 * 2 * 64 * 128
 	foldBarsBytes    = 512
+	foldOutRows      = 64 // of a strip of BF16 gradients
 )
 
 type foldCall struct {

@@ -245,7 +245,7 @@ template <class T> __device__ __forceinline__ void consume(const FoldParams &p, 
             store(acc, static_cast<T *>(p.out[3 * h.group + h.matrix()]), map, place(h), ring.staging(group), group);
         }
     }
-    ptx::store_wait();
+    if constexpr (sizeof(T) == 2) ptx::store_wait();
 }
 
 template <class T> __device__ __forceinline__ void experts(const FoldParams &p) {

@@ -16,7 +16,7 @@ constexpr int strip = 64, stage_segments = 2;
 constexpr int segment_bytes = segment_rows * 2 * strip, strip_bytes = stage_segments * segment_bytes; // of a strip
 constexpr int laid_bytes = laid_columns / strip * strip_bytes, stage_bytes = laid_bytes + gathered_columns / strip * strip_bytes;
 constexpr int stages = 4, bars_bytes = 512;
-constexpr int out_bytes = 64 * 128, staging_bytes = 2 * out_bytes; // of a warpgroup's gradients on their way out: two strips of 64 rows
+constexpr int out_bytes = 64 * 2 * strip, staging_bytes = 2 * out_bytes; // of a warpgroup's gradients on their way out: two strips of 64 rows
 
 // Where an address is on a map of all memory.
 __device__ __forceinline__ int map_x(uint64_t address) { return int(address % map_step / 2); }

@@ -64,61 +64,73 @@ __device__ __forceinline__ void prefetch(const float *from, const Place &at) {
         ptx::prefetch_bulk(from + int64_t(row) * at.columns + column, 4 * half_columns);
 }
 
-// stage puts 128 bytes of the columns of a block into shared memory, 64 rows, swizzled: 16 sums of a thread in FP32, 32 in BF16.
-__device__ __forceinline__ void stage(const float *v, float *, int warp, int lane, uint32_t to) {
-    int row = warp * 16 + lane / 4;
-#pragma unroll
-    for (int i = 0; i < 16; i += 2) {
-        int chunk = i / 4 * 2 + lane % 4 / 2;
-        ptx::store_shared8(to + (row + i % 4 / 2 * 8) * 128 + ((chunk ^ row % 8) << 4) + lane % 2 * 8, v[i], v[i + 1]);
-    }
-}
-__device__ __forceinline__ void stage(const float *sums, bf16_t *, int warp, int lane, uint32_t to) {
-    int row = warp * 16 + lane % 16;
-#pragma unroll
-    for (int j = 0; j < 32; j += 8) {
-        const float *v = sums + j;
-        bool number = true;
-#pragma unroll
-        for (int i = 0; i < 8; i++) number &= !__isnanf(v[i]);
-        uint32_t r[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) r[i] = ptx::pack_bf16(v[2 * i], v[2 * i + 1]);
-        if (!number) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) r[i] = contract::round2(v[2 * i], v[2 * i + 1]);
-        }
-        __syncwarp();
-        int chunk = j / 4 + lane / 16;
-        ptx::store_matrix4(to + row * 128 + ((chunk ^ row % 8) << 4), r[0], r[1], r[2], r[3]);
-    }
-}
-
-__device__ __forceinline__ void put(float *to, float v) { *to = v; }
-__device__ __forceinline__ void put(bf16_t *to, float v) { *to = bf16_t(contract::round(v)); }
-
-// store writes a warpgroup's blocks through shared memory by the copy engine, in strips of 128 bytes of 64 rows, and does not wait until they
-// are written; map is of all memory, by the matrix's pitch.
-template <class T> __device__ __forceinline__ void store(const float *acc, T *to, const TensorMap *map, const Place &at, uint32_t staging, int group) {
-    constexpr int columns = 128 / sizeof(T), each = columns / 2; // of a strip, and a thread's sums
-    bool engine = threadIdx.x % 128 == 0, even = sizeof(T) * at.columns % 16 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0;
+// store in FP32 goes through shared memory, eight rows of a warp at a time, so that 512 bytes of a row are written together. In row i
+// there, the place of 32 bytes is turned by i, against bank conflicts.
+__device__ __forceinline__ void store(const float *acc, float *to, const TensorMap *, const Place &at, uint32_t staging, int) {
+    constexpr int pitch = 4 * half_columns;
+    static_assert(4 * 8 * pitch <= staging_bytes);
+    bool even = at.columns % 4 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0;
+    staging += at.warp * 8 * pitch;
+    uint32_t mine = staging + at.lane / 4 * pitch + at.lane % 4 * 8, turn = at.lane / 4 % 4 * 32;
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         if (!at.whole(m) || !even) {
-            each_inside(at, m, [&](int i, int64_t offset) { put(to + offset, acc[i]); });
+            each_inside(at, m, [&](int i, int64_t offset) { to[offset] = acc[i]; });
             continue;
         }
-        T *corner = to + int64_t(at.row[m]) * at.columns + at.column[m];
+        float *corner = to + int64_t(at.row[m] + at.warp * 16) * at.columns + at.column[m] + 4 * at.lane;
 #pragma unroll
-        for (int s = 0; s < half_columns / columns; s++) {
-            uint32_t room = staging + s % 2 * out_bytes;
-            if (engine) ptx::store_wait_read<1>();
+        for (int eight = 0; eight < 2; eight++) {
+            __syncwarp();
+#pragma unroll
+            for (int j = 0; j < half; j += 4) ptx::store_shared8(mine + (j * 8 ^ turn), acc[m * half + j + 2 * eight], acc[m * half + j + 2 * eight + 1]);
+            __syncwarp();
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                __stcs(reinterpret_cast<uint4 *>(corner + int64_t(8 * eight + i) * at.columns), ptx::load_shared16(staging + i * pitch + (16 * at.lane ^ i % 4 * 32)));
+        }
+    }
+}
+
+// pack casts eight sums of a thread; numbers take no branch.
+__device__ __forceinline__ void pack(const float *v, uint32_t (&r)[4]) {
+    bool number = true;
+#pragma unroll
+    for (int i = 0; i < 8; i++) number &= !__isnanf(v[i]);
+#pragma unroll
+    for (int i = 0; i < 4; i++) r[i] = ptx::pack_bf16(v[2 * i], v[2 * i + 1]);
+    if (number) return;
+#pragma unroll
+    for (int i = 0; i < 4; i++) r[i] = contract::round2(v[2 * i], v[2 * i + 1]);
+}
+
+// store in BF16 goes through shared memory by the copy engine, in strips of 64 rows by 64 columns, and does not wait until they are written;
+// map is of all memory, by the matrix's pitch.
+__device__ __forceinline__ void store(const float *acc, bf16_t *to, const TensorMap *map, const Place &at, uint32_t staging, int group) {
+    bool engine = threadIdx.x % 128 == 0, even = at.columns % 8 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0;
+    int row = at.warp * 16 + at.lane % 16;
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        if (!at.whole(m) || !even) {
+            each_inside(at, m, [&](int i, int64_t offset) { to[offset] = bf16_t(contract::round(acc[i])); });
+            continue;
+        }
+#pragma unroll
+        for (int s = 0; s < half_columns / strip; s++) {
+            uint32_t room = staging + s * out_bytes;
+            if (engine) ptx::store_wait_read<1>(); // the strip that was there before has been read
             ptx::group_sync(1 + group, 128);
-            stage(acc + m * half + s * each, to, at.warp, at.lane, room);
+#pragma unroll
+            for (int j = 0; j < half / 2; j += 8) {
+                uint32_t r[4];
+                pack(acc + m * half + s * half / 2 + j, r);
+                __syncwarp();
+                ptx::store_matrix4(room + row * 128 + ((j / 4 + at.lane / 16 ^ row % 8) << 4), r[0], r[1], r[2], r[3]);
+            }
             ptx::fence_async();
             ptx::group_sync(1 + group, 128);
             if (engine) {
-                uint64_t address = reinterpret_cast<uint64_t>(corner + s * columns);
+                auto address = reinterpret_cast<uint64_t>(to + int64_t(at.row[m]) * at.columns + at.column[m] + s * strip);
                 ptx::tensor_store3(map, room, map_x(address), 0, map_z(address));
                 ptx::store_commit();
             }
