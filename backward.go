@@ -8,8 +8,8 @@ import (
 	"github.com/samebit/samebit/backend"
 )
 
-// Tape is what a training forward keeps for its backward: x, routes and weights, and g and u in FP32. A backward leaves it
-// as it was, so that it can be used again.
+// Tape is what a training forward keeps for its backward: x, routes and weights, and g and u in FP32, which Options.Recompute
+// leaves out. A backward leaves it as it was, so that it can be used again.
 type Tape struct {
 	layer  *Layer
 	tokens int
@@ -21,6 +21,16 @@ type chunk struct {
 	from, to int
 	work     work
 	arena    *arena
+}
+
+// Bytes is how much memory the tape holds.
+func (t *Tape) Bytes() (n int64) {
+	for _, c := range t.chunks {
+		for _, b := range c.arena.buffers {
+			n += int64(b.Len() * b.Dtype().Size())
+		}
+	}
+	return n
 }
 
 // Free gives the tape's memory back. It may be called twice, and on nil.
@@ -41,23 +51,25 @@ func (l *Layer) Backward(tape *Tape, dy []BF16, g *Gradients) ([]BF16, error) {
 	tokens, err := checkTokens("dy", dy, l.shape)
 	switch {
 	case l.unusable != nil:
-		return nil, l.unusable
+		err = l.unusable
 	case err != nil:
-		return nil, err
 	case tape != nil && tape.freed:
-		return nil, fmt.Errorf("backward: the tape was freed: need one that was not")
+		err = fmt.Errorf("backward: the tape was freed: need one that was not")
 	case tape == nil || tape.layer != l:
-		return nil, fmt.Errorf("backward: no tape of this layer: need that of a Forward with Train")
+		err = fmt.Errorf("backward: no tape of this layer: need that of a Forward with Train")
 	case g != nil && g.layer != l:
-		return nil, fmt.Errorf("backward: gradients of another layer: need those of this layer's NewGradients")
+		err = fmt.Errorf("backward: gradients of another layer: need those of this layer's NewGradients")
 	case tokens != tape.tokens:
-		return nil, fmt.Errorf("backward: dy has %d tokens: need %d, as the tape has", tokens, tape.tokens)
+		err = fmt.Errorf("backward: dy has %d tokens: need %d, as the tape has", tokens, tape.tokens)
+	}
+	if _, err = l.begin(backend.Call{Name: "backward", Tokens: tokens, Data: dy, Gradients: g != nil, Err: err}); err != nil {
+		return nil, err
 	}
 	dx := make([]BF16, len(dy))
 	for _, c := range tape.chunks {
 		h := l.shape.Hidden
 		if err := l.backwardChunk(c.work, rowsOf(dy, c.from, c.to, h), rowsOf(dx, c.from, c.to, h), g); err != nil {
-			return nil, err
+			return nil, l.failed(err)
 		}
 	}
 	return dx, nil
@@ -65,6 +77,10 @@ func (l *Layer) Backward(tape *Tape, dy []BF16, g *Gradients) ([]BF16, error) {
 
 func (l *Layer) backwardChunk(f work, dy, dx []BF16, g *Gradients) error {
 	m := &arena{machine: l.machine}
+	if l.options.Recompute {
+		l.newActivations(m, &f, true)
+		m.run(func() error { return l.stages.GateUp(f.gateUp) })
+	}
 	w := l.newBackwardWork(m, f)
 	w.between(m.alloc(backend.BF16, len(dy)), m.alloc(backend.BF16, len(dx)))
 	put(m, w.plan.DY, dy)

@@ -37,9 +37,9 @@ type double struct {
 // the weights; nil for new ones of +0.
 func (l *Layer) NewGradients(into *contract.Gradients) (*Gradients, error) {
 	if into == nil {
-		into = l.shape.GradientsIn(host.Floats(l.shape.Size()))
+		into = l.part.GradientsIn(host.Floats(l.part.Size()))
 	}
-	if err := into.Check(l.shape); err != nil {
+	if err := into.CheckPart(l.part); err != nil {
 		return nil, err
 	}
 	return newGradients(&Gradients{layer: l, fp32: into}, into.Router, into.SharedGate, func(e int) (gate, up, down []float32) {
@@ -56,9 +56,9 @@ func (l *Layer) NewGradients(into *contract.Gradients) (*Gradients, error) {
 // it. It needs no FP32 accumulators but for experts of many rows.
 func (l *Layer) NewBF16Gradients(into *contract.Weights) (*Gradients, error) {
 	if into == nil {
-		into = l.shape.NewWeights()
+		into = l.part.NewWeights()
 	}
-	if err := into.Check(l.shape); err != nil {
+	if err := into.CheckPart(l.part); err != nil {
 		return nil, err
 	}
 	return newGradients(&Gradients{layer: l, bf16: into}, into.Router, into.SharedGate, func(e int) (gate, up, down []BF16) {

@@ -17,9 +17,11 @@ import (
 type Layer struct {
 	unusable error // set by a refused Refresh, and by Close
 	shape    contract.Shape
+	part     contract.Part // of the weights, that is held here
 	options  Options
 	machine  backend.Backend
 	stages   backend.Layer
+	ranks    backend.Ranks // stages, where they are spread over ranks; else nil
 	loaded   *loading
 	source   *checkpoint.Checkpoint // nil for a layer made by New
 	tensors  []checkpoint.Entry
@@ -42,7 +44,11 @@ func Open(dir string, n int, o Options) (*Layer, error) {
 
 // Load loads layer number n of an open checkpoint, which may be closed afterwards unless the layer is to be refreshed.
 func Load(c *checkpoint.Checkpoint, n int, o Options) (*Layer, error) {
-	from, err := c.Layer(n)
+	part := contract.Shape.Whole
+	if o.Ranks != nil {
+		part = o.Ranks.Part
+	}
+	from, err := c.LayerPart(n, part)
 	if err != nil {
 		return nil, err
 	}
@@ -94,27 +100,42 @@ func load(s contract.Shape, w *contract.Weights, o Options, copied func([]BF16))
 	if o.RouterLogits != FP32 && o.RouterLogits != BF16Logits {
 		return nil, fmt.Errorf("options: RouterLogits %d: need FP32 (%d) or BF16Logits (%d)", o.RouterLogits, FP32, BF16Logits)
 	}
+	if o.Recompute && o.Ranks != nil {
+		return nil, errors.New("options: Recompute on ranks, whose tapes hold g and u: need one of the two")
+	}
 	if o.MaxTokens < 0 {
 		return nil, fmt.Errorf("options: MaxTokens %d: need at least 1, or 0 for %d", o.MaxTokens, defaultMaxTokens)
 	}
 	if o.MaxTokens == 0 {
 		o.MaxTokens = defaultMaxTokens
 	}
+	if s.Width < 1 {
+		return nil, fmt.Errorf("shape: width %d: need at least 1", s.Width)
+	}
 	machine, err := o.open()
 	if err != nil {
 		return nil, err
 	}
-	loaded := &loading{total: 2 * int64(s.Size()), progress: o.Progress, copied: copied}
+	part := s.Whole()
+	if o.Ranks != nil {
+		part = o.Ranks.Part(s)
+	}
+	loaded := &loading{total: 2 * int64(part.Size()), progress: o.Progress, copied: copied}
 	stages, err := machine.Load(backend.Spec{Shape: s, Weights: w, BF16Logits: o.RouterLogits == BF16Logits, Copied: loaded.part})
 	if err != nil {
 		machine.Close()
 		return nil, err
 	}
-	return &Layer{shape: s, options: o, machine: machine, stages: stages, loaded: loaded}, nil
+	l := &Layer{shape: s, part: part, options: o, machine: machine, stages: stages, loaded: loaded}
+	l.ranks, _ = stages.(backend.Ranks)
+	return l, nil
 }
 
 // Shape is the layer's shape.
 func (l *Layer) Shape() contract.Shape { return l.shape }
+
+// Part is the part of the weights that this process holds, and has the gradients of: all of them, but on ranks.
+func (l *Layer) Part() contract.Part { return l.part }
 
 // Tensors are the checkpoint's own names of the layer's tensors; none for a layer made by New.
 func (l *Layer) Tensors() []checkpoint.Entry { return l.tensors }
@@ -174,31 +195,29 @@ type forward struct {
 // Forward runs tokens x [T,H] through the layer. It is one path, with or without a tape. Tokens with a logit that is not
 // finite give both an output and a *RejectedError, unless Options.AllowReject.
 func (l *Layer) Forward(x []BF16, options ...ForwardOption) (*Output, error) {
-	if l.unusable != nil {
-		return nil, l.unusable
-	}
 	var f forward
 	for _, o := range options {
 		o(&f)
 	}
 	tokens, err := checkTokens("x", x, l.shape)
+	switch {
+	case l.unusable != nil:
+		err = l.unusable
+	case err == nil && f.replaying:
+		err = checkReplay(f.replay, tokens, l.shape)
+	}
+	cuts, err := l.begin(backend.Call{Name: "forward", Tokens: tokens, Data: x, Train: f.train, Replay: f.replaying, Err: err})
 	if err != nil {
 		return nil, err
-	}
-	if f.replaying {
-		if err := checkReplay(f.replay, tokens, l.shape); err != nil {
-			return nil, err
-		}
 	}
 	out := l.newOutput(tokens)
 	if f.train {
 		out.Tape = &Tape{layer: l, tokens: tokens}
 	}
-	for from := 0; from < tokens; from += l.options.MaxTokens {
-		to := min(from+l.options.MaxTokens, tokens)
-		if err := l.forwardChunk(x, f, out, from, to); err != nil {
+	for _, c := range cuts {
+		if err := l.forwardChunk(x, f, out, c.From, c.To); err != nil {
 			out.Tape.Free()
-			return nil, err
+			return nil, l.failed(err)
 		}
 	}
 	if out.Rejected.Tokens > 0 && !l.options.AllowReject {
@@ -210,7 +229,7 @@ func (l *Layer) Forward(x []BF16, options ...ForwardOption) (*Output, error) {
 // forwardChunk runs the tokens from one to another.
 func (l *Layer) forwardChunk(x []BF16, f forward, out *Output, from, to int) error {
 	m := &arena{machine: l.machine}
-	w := l.newWork(m, to-from, f.train)
+	w := l.newWork(m, to-from, f.train && !l.options.Recompute)
 	size := (to - from) * l.shape.Hidden
 	w.between(m.alloc(backend.BF16, size), m.alloc(backend.BF16, size))
 	put(m, w.route.X, rowsOf(x, from, to, l.shape.Hidden))
@@ -224,9 +243,35 @@ func (l *Layer) forwardChunk(x []BF16, f forward, out *Output, from, to int) err
 	if m.err == nil && f.train {
 		out.Tape.chunks = append(out.Tape.chunks, chunk{from, to, w, m})
 		m.free(w.down.Out, w.combine.Y) // the backward has no use for them
+		if l.options.Recompute {
+			m.free(w.gateUp.Routed.H)
+			if w.gateUp.Shared.H != nil {
+				m.free(w.gateUp.Shared.H)
+			}
+		}
 		return nil
 	}
 	return m.close()
+}
+
+// begin gives the chunks that a call's tokens are worked on in, or the call's error. Ranks agree on both.
+func (l *Layer) begin(c backend.Call) (cuts []contract.Range, err error) {
+	c.MaxTokens = l.options.MaxTokens
+	if l.ranks != nil && l.unusable != errClosed {
+		return l.ranks.Begin(c)
+	}
+	for from := 0; from < c.Tokens; from += c.MaxTokens {
+		cuts = append(cuts, contract.Range{From: from, To: min(from+c.MaxTokens, c.Tokens)})
+	}
+	return cuts, c.Err
+}
+
+// failed tells other ranks of a call that failed in the middle, where they would wait.
+func (l *Layer) failed(err error) error {
+	if l.ranks != nil {
+		l.ranks.Abort(err)
+	}
+	return err
 }
 
 // rowsOf is the rows from one to another of a matrix of n columns.

@@ -33,6 +33,15 @@ type Options struct {
 	Workers      int       // goroutines of a CPU backend; 0 for one a processor
 	MaxTokens    int       // tokens worked on at a time, which bounds the workspace; 0 for 4096
 
+	// Recompute has a tape hold x and the routes alone, and Backward make g, u and h again from them. No bit changes. At
+	// Qwen3-Next's shape a tape is 6.4 kB a token in place of 62.7.
+	// Not for a layer on ranks.
+	Recompute bool
+
+	// Ranks, where it is not nil, spreads the layer over ranks: see package parallel. Each rank opens the layer, calls the same
+	// methods in the same order, and gives its own tokens. The other methods then must not be called concurrently.
+	Ranks backend.Spreader
+
 	// Progress, where it is not nil, is told while weights are loaded, or refreshed, how many of their bytes have been.
 	Progress func(done, total int64)
 }
@@ -45,7 +54,11 @@ func (o Options) open() (backend.Backend, error) {
 	if name == "" {
 		name = "cpu"
 	}
-	return backend.Open(name, backend.Options{Workers: o.Workers})
+	b, err := backend.Open(name, backend.Options{Workers: o.Workers})
+	if err == nil && o.Ranks != nil {
+		b = o.Ranks.Spread(b)
+	}
+	return b, err
 }
 
 // ForwardOption is what one Forward may be asked beyond its tokens.

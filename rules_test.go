@@ -22,6 +22,7 @@ var layers = []string{
 	"contract",
 	"backend",
 	"internal/tidy", "internal/host", "internal/ref", "internal/cpu", "internal/cuda",
+	"internal/mpi", "internal/nccl", "parallel",
 	"checkpoint/internal", "checkpoint/safetensors", "checkpoint/testdata", "checkpoint",
 	"internal/bits",
 	"internal/testgen",

@@ -91,20 +91,36 @@ func (l *Layer) newWork(m *arena, tokens int, train bool) work {
 		Weights: m.alloc(backend.FP32, slots),
 	}
 	rows := l.newRows(m, tokens)
-	routed := newActivations(m, slots*s.Width, train)
-	var shared backend.Activations
 	if rows.Shared {
 		route.Z = m.alloc(backend.FP32, tokens)
-		shared = newActivations(m, tokens*s.SharedWidth, train)
 	}
 	out := m.alloc(backend.BF16, tokens*(s.TopK+1)*s.Hidden)
-	return work{
+	w := work{
 		route:   route,
 		plan:    backend.Plan{IDs: route.IDs, Rows: rows},
-		gateUp:  backend.GateUp{Rows: rows, Routed: routed, Shared: shared},
-		down:    backend.Down{Rows: rows, Routed: routed, Shared: shared, Out: out},
+		gateUp:  backend.GateUp{Rows: rows},
+		down:    backend.Down{Rows: rows, Out: out},
 		combine: backend.Combine{Rows: rows, In: out, Weights: route.Weights, Z: route.Z, Status: route.Status},
 	}
+	l.newActivations(m, &w, train)
+	return w
+}
+
+// newActivations makes the buffers of what the experts make of a forward's rows on the way: g and u too, where a backward follows.
+func (l *Layer) newActivations(m *arena, w *work, train bool) {
+	tokens, s := w.route.Tokens, l.shape
+	of := func(n int) backend.Activations {
+		a := backend.Activations{H: m.alloc(backend.BF16, n)}
+		if train {
+			a.G, a.U = m.alloc(backend.FP32, n), m.alloc(backend.FP32, n)
+		}
+		return a
+	}
+	w.gateUp.Routed = of(tokens * s.TopK * s.Width)
+	if w.plan.Rows.Shared {
+		w.gateUp.Shared = of(tokens * s.SharedWidth)
+	}
+	w.down.Routed, w.down.Shared = w.gateUp.Routed, w.gateUp.Shared
 }
 
 // between has the forward read x and write y [T,H].
@@ -128,12 +144,4 @@ func (l *Layer) newRows(m *arena, tokens int) backend.Rows {
 		Slot:    m.alloc(backend.I32, all),
 		Row:     m.alloc(backend.I32, all),
 	}
-}
-
-func newActivations(m *arena, n int, train bool) backend.Activations {
-	a := backend.Activations{H: m.alloc(backend.BF16, n)}
-	if train {
-		a.G, a.U = m.alloc(backend.FP32, n), m.alloc(backend.FP32, n)
-	}
-	return a
 }

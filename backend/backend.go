@@ -72,7 +72,8 @@ type Backend interface {
 	Close() error
 }
 
-// Spec is a layer to load.
+// Spec is a layer to load. Where its shape has a width of 0 the experts are elsewhere: the stages that read their matrices (GateUp,
+// Down, ExpertsBackward, RowsBackward) are not called, and a fold makes the other gradients alone.
 type Spec struct {
 	Shape      contract.Shape
 	Weights    *contract.Weights

@@ -23,9 +23,17 @@ type Layer struct {
 
 // Layer finds the weights of layer n, reads them once and refuses those that are not finite (R13). An error names the tensor
 // and the file.
-func (c *Checkpoint) Layer(n int) (*Layer, error) {
+func (c *Checkpoint) Layer(n int) (*Layer, error) { return c.LayerPart(n, contract.Shape.Whole) }
+
+// LayerPart is Layer for those who need no more than a part of its weights: of the others no value is read, and what they are is not
+// known. Where the part has not all of an expert's width, it is down's whole matrix that is read, since its columns lie scattered.
+func (c *Checkpoint) LayerPart(n int, part func(contract.Shape) contract.Part) (*Layer, error) {
 	l, found, err := c.find(n)
 	if err == nil {
+		of := part(l.Shape)
+		for i, e := range l.Tensors {
+			found[i].elements = e.within(of)
+		}
 		err = scan(found)
 	}
 	if err != nil {
@@ -92,7 +100,7 @@ func (c *Checkpoint) take(e Entry) (piece, error) {
 		return piece{}, fmt.Errorf("%s: tensor %q: found %s %v: need %s %v",
 			file.Path(), e.Name, t.Dtype, t.Shape, safetensors.BF16, e.Shape)
 	}
-	return piece{file, t}, nil
+	return piece{file: file, tensor: t}, nil
 }
 
 // layout finds out how layer n is laid out, and the names of all tensors of its block.

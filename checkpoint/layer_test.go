@@ -224,3 +224,39 @@ func TestOpenFSRefuses(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A part is read, and no value outside of it: one that is not finite there is nobody's business.
+func TestLayerPart(t *testing.T) {
+	const e, row = 2, 1 // where the bad value is, in up
+	for _, l := range []checkpoint.Layout{split, fused} {
+		f := newFixture(l)
+		for _, entry := range l.Entries(1, small) {
+			at := 0
+			for _, p := range entry.Parts {
+				if p == (checkpoint.Part{Role: checkpoint.Up, Expert: e}) {
+					f.values(entry.Name)[at+row*small.Hidden+3] = 0x7FC0
+				}
+				at += p.Len(small)
+			}
+		}
+		c := open(t, f.write(t))
+		whole := small.Whole()
+		for _, test := range []struct {
+			experts, width contract.Range
+			refused        bool
+		}{
+			{whole.Experts, whole.Width, true},
+			{contract.Range{From: e, To: e + 1}, contract.Range{From: 0, To: row + 1}, true},
+			{contract.Range{From: e, To: e + 1}, contract.Range{From: row, To: row + 1}, true},
+			{contract.Range{From: e, To: e + 1}, contract.Range{From: row + 1, To: small.Width}, false},
+			{contract.Range{From: 0, To: e}, whole.Width, false},
+			{contract.Range{From: e + 1, To: small.Experts}, whole.Width, false},
+		} {
+			part := contract.Part{Shape: small, Experts: test.experts, Width: test.width, Shared: whole.Shared}
+			_, err := c.LayerPart(1, func(contract.Shape) contract.Part { return part })
+			if (err != nil) != test.refused || err != nil && !strings.Contains(err.Error(), "found NaN (0x7FC0)") {
+				t.Errorf("fused %t, experts %v, width %v: error %v, want one: %t", l.Fused, test.experts, test.width, err, test.refused)
+			}
+		}
+	}
+}

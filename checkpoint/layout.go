@@ -89,6 +89,42 @@ func (p Part) Len(s contract.Shape) int {
 	}
 }
 
+// within is those of the part's elements that a part of the layer needs.
+func (p Part) within(of contract.Part) contract.Range {
+	e, width := p.Expert, of.Width
+	if p.Shared {
+		e, width = of.Shape.Experts, of.Shared
+	}
+	switch {
+	case p.Role == Router || p.Role == SharedGate:
+		return contract.Range{To: p.Len(of.Shape)}
+	case of.WidthOf(e) == 0:
+		return contract.Range{}
+	case p.Role == Down:
+		return contract.Range{To: p.Len(of.Shape)}
+	default:
+		return contract.Range{From: width.From * of.Shape.Hidden, To: width.To * of.Shape.Hidden}
+	}
+}
+
+// within is those of the tensor's elements that a part of the layer needs; neighbours are joined.
+func (e *Entry) within(of contract.Part) (elements []contract.Range) {
+	at := 0
+	for _, p := range e.Parts {
+		r := p.within(of)
+		from, to := at+r.From, at+r.To
+		if at += p.Len(of.Shape); from == to {
+			continue
+		}
+		if n := len(elements); n > 0 && elements[n-1].To == from {
+			elements[n-1].To = to
+		} else {
+			elements = append(elements, contract.Range{From: from, To: to})
+		}
+	}
+	return elements
+}
+
 // Entry is one tensor of a layer: the parts, one after the other, are its elements in row-major order.
 type Entry struct {
 	Name  string // in the checkpoint

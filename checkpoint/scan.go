@@ -13,26 +13,29 @@ import (
 	"github.com/samebit/samebit/contract"
 )
 
-// piece is a tensor, and the file that it is in.
+// piece is a tensor, the file that it is in, and those of its elements that matter.
 type piece struct {
-	file   *safetensors.File
-	tensor safetensors.Tensor
+	file     *safetensors.File
+	tensor   safetensors.Tensor
+	elements []contract.Range
 }
 
 // chunkSize is how many bytes one worker looks at before it takes the next: whole words, and small against any layer.
 const chunkSize = 1 << 20
 
-// scan reads every value of BF16 pieces on all processors. The error is about the first value that is not finite, in the order of
+// scan reads every value of BF16 pieces that matters, on all processors. The error is about the first value that is not finite, in the order of
 // the pieces, whoever came upon it; or about a file that could not be read.
 func scan(pieces []piece) error {
 	type chunk struct {
 		piece
-		offset int // in bytes
+		offset, end int // in bytes
 	}
 	var chunks []chunk
 	for _, p := range pieces {
-		for offset := 0; offset < len(p.tensor.Data); offset += chunkSize {
-			chunks = append(chunks, chunk{p, offset})
+		for _, r := range p.elements {
+			for offset := 2 * r.From; offset < 2*r.To; offset += chunkSize {
+				chunks = append(chunks, chunk{p, offset, min(offset+chunkSize, 2*r.To)})
+			}
 		}
 	}
 	errs := make([]error, len(chunks))
@@ -48,7 +51,7 @@ func scan(pieces []piece) error {
 				}
 				c := chunks[i]
 				errs[i] = safetensors.Guard(func() error {
-					data := c.tensor.Data[c.offset:min(c.offset+chunkSize, len(c.tensor.Data))]
+					data := c.tensor.Data[c.offset:c.end]
 					if at := nonFinite(data); at >= 0 {
 						return c.refuse(c.offset/2 + at)
 					}

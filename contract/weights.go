@@ -12,7 +12,7 @@ type Shape struct {
 	Hidden      int  // H
 	Experts     int  // E
 	TopK        int  // K, 1 to E
-	Width       int  // I, each expert's width
+	Width       int  // I, each expert's width; 0 where the experts' matrices are elsewhere
 	SharedWidth int  // the shared expert's width; 0 where there is none
 	NormTopK    bool // weights are normalised over the selected K (true) or over all E (false), R4
 }
@@ -32,72 +32,22 @@ type Weights struct {
 }
 
 // Size is how many elements the weights have, and their gradients.
-func (s Shape) Size() int {
-	n := s.Experts*s.Hidden + 3*s.Experts*s.Hidden*s.Width
-	if s.SharedWidth > 0 {
-		n += s.Hidden + 3*s.Hidden*s.SharedWidth
-	}
-	return n
-}
+func (s Shape) Size() int { return s.Whole().Size() }
 
 // NewWeights are all +0.
-func (s Shape) NewWeights() *Weights { return s.WeightsIn(make([]BF16, s.Size())) }
-
-// WeightsIn are weights that lie in v, of Size elements.
-func (s Shape) WeightsIn(v []BF16) *Weights {
-	c := cutter[BF16]{s, v}
-	w := &Weights{Router: c.cut(s.Experts * s.Hidden), Experts: make([]Expert, s.Experts)}
-	for e := range w.Experts {
-		x := &w.Experts[e]
-		x.Gate, x.Up, x.Down = c.expert(s.Width)
-	}
-	if s.SharedWidth > 0 {
-		w.Shared, w.SharedGate = &Expert{}, c.cut(s.Hidden)
-		w.Shared.Gate, w.Shared.Up, w.Shared.Down = c.expert(s.SharedWidth)
-	}
-	return w
-}
+func (s Shape) NewWeights() *Weights { return s.Whole().NewWeights() }
 
 // NewGradients are all +0.
-func (s Shape) NewGradients() *Gradients { return s.GradientsIn(make([]float32, s.Size())) }
+func (s Shape) NewGradients() *Gradients { return s.Whole().NewGradients() }
 
 // GradientsIn are gradients that lie in v, of Size elements, and go on from its values.
-func (s Shape) GradientsIn(v []float32) *Gradients {
-	c := cutter[float32]{s, v}
-	g := &Gradients{Router: c.cut(s.Experts * s.Hidden), Experts: make([]ExpertGradient, s.Experts)}
-	for e := range g.Experts {
-		x := &g.Experts[e]
-		x.Gate, x.Up, x.Down = c.expert(s.Width)
-	}
-	if s.SharedWidth > 0 {
-		g.Shared, g.SharedGate = &ExpertGradient{}, c.cut(s.Hidden)
-		g.Shared.Gate, g.Shared.Up, g.Shared.Down = c.expert(s.SharedWidth)
-	}
-	return g
-}
-
-// cutter cuts matrices off the front of memory.
-type cutter[T any] struct {
-	Shape
-	rest []T
-}
-
-func (c *cutter[T]) cut(n int) []T {
-	v := c.rest[:n:n]
-	c.rest = c.rest[n:]
-	return v
-}
-
-func (c *cutter[T]) expert(width int) (gate, up, down []T) {
-	n := c.Hidden * width
-	return c.cut(n), c.cut(n), c.cut(n)
-}
+func (s Shape) GradientsIn(v []float32) *Gradients { return s.Whole().GradientsIn(v) }
 
 // Check says what is wrong with a shape, or nil.
 func (s Shape) Check() error {
 	switch {
-	case s.Hidden < 1 || s.Experts < 1 || s.Width < 1 || s.SharedWidth < 0:
-		return fmt.Errorf("shape: hidden %d, experts %d, width %d and shared width %d: need at least 1, 1, 1 and 0",
+	case s.Hidden < 1 || s.Experts < 1 || s.Width < 0 || s.SharedWidth < 0:
+		return fmt.Errorf("shape: hidden %d, experts %d, width %d and shared width %d: need at least 1, 1, 0 and 0",
 			s.Hidden, s.Experts, s.Width, s.SharedWidth)
 	case s.TopK < 1 || s.TopK > s.Experts:
 		return fmt.Errorf("shape: top-k %d: need 1 to %d, the number of experts", s.TopK, s.Experts)
@@ -106,8 +56,11 @@ func (s Shape) Check() error {
 }
 
 // Check says which weight does not have the shape's size, or nil.
-func (w *Weights) Check(s Shape) error {
-	c := sizes{s, "weights"}
+func (w *Weights) Check(s Shape) error { return w.CheckPart(s.Whole()) }
+
+// CheckPart says which weight does not have the part's size, or nil.
+func (w *Weights) CheckPart(p Part) error {
+	c, s := sizes{p, "weights"}, p.Shape
 	err := cmp.Or(s.Check(), c.size("router", len(w.Router), s.Experts*s.Hidden), c.experts(len(w.Experts), w.Shared != nil))
 	for e := range w.Experts {
 		x := &w.Experts[e]
@@ -120,8 +73,11 @@ func (w *Weights) Check(s Shape) error {
 }
 
 // Check says which accumulator does not have the shape's size, or nil.
-func (g *Gradients) Check(s Shape) error {
-	c := sizes{s, "gradients"}
+func (g *Gradients) Check(s Shape) error { return g.CheckPart(s.Whole()) }
+
+// CheckPart says which accumulator does not have the part's size, or nil.
+func (g *Gradients) CheckPart(p Part) error {
+	c, s := sizes{p, "gradients"}, p.Shape
 	err := cmp.Or(s.Check(), c.size("router", len(g.Router), s.Experts*s.Hidden), c.experts(len(g.Experts), g.Shared != nil))
 	for e := range g.Experts {
 		x := &g.Experts[e]
@@ -135,7 +91,7 @@ func (g *Gradients) Check(s Shape) error {
 
 // sizes checks what weights and gradients have in common.
 type sizes struct {
-	Shape
+	Part
 	what string
 }
 
@@ -147,28 +103,29 @@ func (c sizes) size(name string, have, need int) error {
 }
 
 func (c sizes) experts(have int, shared bool) error {
-	if have != c.Experts {
-		return fmt.Errorf("%s: %d experts: need %d", c.what, have, c.Experts)
+	s := c.Part.Shape
+	if have != s.Experts {
+		return fmt.Errorf("%s: %d experts: need %d", c.what, have, s.Experts)
 	}
-	if shared != (c.SharedWidth > 0) {
-		return fmt.Errorf("%s: shared expert present: %t; need %t (shared width %d)", c.what, shared, c.SharedWidth > 0, c.SharedWidth)
+	if shared != (s.SharedWidth > 0) {
+		return fmt.Errorf("%s: shared expert present: %t; need %t (shared width %d)", c.what, shared, s.SharedWidth > 0, s.SharedWidth)
 	}
 	return nil
 }
 
 // expert checks expert e, the shared one being expert E.
 func (c sizes) expert(e, gate, up, down int) error {
-	name, need := fmt.Sprintf("expert %d", e), c.Hidden*c.Width
-	if e == c.Experts {
-		name, need = "shared expert", c.Hidden*c.SharedWidth
+	name, need := fmt.Sprintf("expert %d", e), c.Part.Shape.Hidden*c.WidthOf(e)
+	if e == c.Part.Shape.Experts {
+		name = "shared expert"
 	}
 	return cmp.Or(c.size(name+" gate", gate, need), c.size(name+" up", up, need), c.size(name+" down", down, need))
 }
 
 func (c sizes) sharedGate(have int) error {
 	need := 0
-	if c.SharedWidth > 0 {
-		need = c.Hidden
+	if c.Part.Shape.SharedWidth > 0 {
+		need = c.Part.Shape.Hidden
 	}
 	return c.size("shared gate", have, need)
 }

@@ -39,6 +39,7 @@ var families = []family{
 	{"router-modes", "equal logits go to the lower expert, in every way to route", []string{"R2", "R3", "R4", "R10"}, nil, routerModes},
 	{"ranks-routes", "every rank routes alike", []string{"R2", "R3", "R4", "R12"}, nil, ranksRoutes},
 	{"ranks-gradients", "every rank has the same router and shared-gate gradients", []string{"R10", "R12"}, nil, ranksGradients},
+	{"grid", "ranks give what one process gives, forward and every gradient", append(slices.Clone(all), "R12"), nil, grid},
 	{"chunked", "the full batch gives what its chunks give", forwardRules, every, chunked},
 	{"reversed", "the full batch gives what it gives reversed", forwardRules, every, reversed},
 	{"every-count", "the first tokens of a batch give what they give without the rest, at every count", forwardRules, nil, everyCount},

@@ -50,7 +50,7 @@ func roundTrip(c *check) {
 		}
 	}
 	replaced := filepath.Join(dir, "replaced")
-	c.must(c.source.Export(replaced, map[int]*contract.Weights{c.layer.Index: &other}, nil))
+	c.must(c.source.Export(replaced, map[int]*contract.Weights{c.layer.Index: c.throughRanks(&other)}, nil))
 	c.reopened("exported with other weights", replaced, &other)
 }
 

@@ -9,11 +9,15 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/samebit/samebit"
+	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/checkpoint/testdata"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/testgen"
+	"github.com/samebit/samebit/parallel"
 )
 
 // TestGate takes the embedded checkpoint through every case, on other workers and by the contract's stages: one set of digests.
@@ -89,11 +93,11 @@ func TestRanks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	b, err := a.open(samebit.Options{Backend: "rank with another router"})
+	b, err := a.open(samebit.Options{Backend: "rank with another router"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Tokens, a.Ranks = []int{8, 64}, append(a.Ranks, b)
+	a.Tokens, a.Ranks = []int{8, 64}, append(a.Ranks, b...)
 	r, err := Run([]*Subject{a}, []string{"ranks-*"}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -105,6 +109,80 @@ func TestRanks(t *testing.T) {
 	}
 	if r.Subjects[0].Ranks != 2 {
 		t.Errorf("%d ranks: need 2", r.Subjects[0].Ranks)
+	}
+}
+
+// TestGrid takes the embedded checkpoint through every case on the ranks of grids: the digests are those of one process, but
+// where ranks are counted.
+func TestGrid(t *testing.T) {
+	grids, tokens := []parallel.Grid{{}, {TP: 2, EP: 2}, {TP: 1, EP: 3}, {TP: 4, EP: 1}}, []int{8, 64}
+	if testing.Short() {
+		grids, tokens = grids[:2], tokens[:1]
+	}
+	digests := map[string]string{}
+	for _, grid := range grids {
+		var ranks []*parallel.Rank
+		if grid.Ranks() > 0 {
+			var err error
+			if ranks, err = LocalRanks(grid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := Embedded(samebit.Options{}, ranks...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		s.Tokens = tokens
+		r, err := Run([]*Subject{s}, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range r.Results {
+			if x.Verdict != Pass && x.Verdict != Skip {
+				t.Errorf("%v: %s: %s", grid, x.ID, x.Why())
+			}
+			if need, ok := digests[x.ID]; ok && x.Digest != need && !strings.HasPrefix(x.ID, "ranks-") {
+				t.Errorf("%v: %s: digest %s: need %s", grid, x.ID, x.Digest, need)
+			}
+			digests[x.ID] = x.Digest
+		}
+		if n := max(1, grid.Ranks()); r.Subjects[0].Ranks != n {
+			t.Errorf("%v: %d ranks: need %d", grid, r.Subjects[0].Ranks, n)
+		}
+	}
+}
+
+// A rank that is not like the others is found.
+func TestBrokenRank(t *testing.T) {
+	var loaded atomic.Int32
+	shape, err := testgen.Shape("tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	breakBackend("one rank with another router", hooks{spec: func(s *backend.Spec) {
+		if s.Shape.Width == 0 && s.Shape.Hidden == shape.Hidden && loaded.Add(1) == 1 {
+			changeRouter(s)
+		}
+	}})
+	ranks, err := LocalRanks(parallel.Grid{TP: 1, EP: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Synthetic("tiny", samebit.Options{Backend: "one rank with another router"}, ranks...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.Options.Backend, s.Tokens = "cpu", []int{64}
+	r, err := Run([]*Subject{s}, []string{"grid", "oracle"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range r.Results {
+		if x.Verdict != Fail || !strings.Contains(x.Why(), "logits: ") {
+			t.Errorf("%s: %s: %s: need a failure about logits", x.ID, x.Verdict, x.Why())
+		}
 	}
 }
 

@@ -14,16 +14,16 @@ import (
 )
 
 // expertHashes compares the SHA-256 of each expert's matrices, as the layer runs on them, with that of the bytes in the file,
-// which it finds there by its own reading of names and layouts.
+// which it finds there by its own reading of names and layouts. On ranks the matrices are those of the experts' owners.
 func expertHashes(c *check) {
 	c.needCheckpoint()
-	file := c.expertsInFile()
-	for e := range c.Weights.Experts {
-		w := &c.Weights.Experts[e]
+	file, held := c.expertsInFile(), c.throughRanks(c.Weights)
+	for e := range held.Experts {
+		w := &held.Experts[e]
 		c.claim(fmt.Sprintf("expert %d", e), hashOf(safetensors.Bytes(w.Gate), safetensors.Bytes(w.Up), safetensors.Bytes(w.Down)),
 			hashOf(file[e].gate, file[e].up, file[e].down))
 	}
-	if w := c.Weights.Shared; w != nil {
+	if w := held.Shared; w != nil {
 		shared := file[sharedExpert]
 		c.claim("shared expert", hashOf(safetensors.Bytes(w.Gate), safetensors.Bytes(w.Up), safetensors.Bytes(w.Down)),
 			hashOf(shared.gate, shared.up, shared.down))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"github.com/samebit/samebit"
@@ -30,15 +31,19 @@ type pass struct {
 	y, dx           []BF16    // [T,H]
 	logits, weights []float32 // [T,E], [T,K]
 	ids             []int32   // [T,K]
-	rejected        []int     // the tokens that calls named as the first of theirs, and how many they counted
+	rejected        []int     // of each call that rejected tokens how many, and which first
+	refused         bool      // a call gave a RejectedError
 	grads           *contract.Gradients
 }
 
-// run gives the pass of one rank. A panic of the layer is an error.
-func run(l *samebit.Layer, w work) (p pass, err error) {
+// run gives the pass of one rank. A panic of the layer is an error, and that of ranks which would wait for it too.
+func run(l Member, w work) (p pass, err error) {
 	defer func() {
 		if e := recover(); e != nil {
 			err = fmt.Errorf("panic: %v\n%s", e, debug.Stack())
+		}
+		if err != nil && l.Rank != nil {
+			l.Rank.Group.Abort(err)
 		}
 	}()
 	s := l.Shape()
@@ -49,7 +54,6 @@ func run(l *samebit.Layer, w work) (p pass, err error) {
 			return p, err
 		}
 		defer stream.Close()
-		p.grads = stream.FP32()
 	}
 	cuts := w.cuts
 	if cuts == nil {
@@ -62,14 +66,21 @@ func run(l *samebit.Layer, w work) (p pass, err error) {
 		}
 		from += n
 	}
-	if stream != nil {
-		err = stream.Flush()
+	if stream == nil {
+		return p, nil
 	}
+	if err := stream.Flush(); err != nil {
+		return p, err
+	}
+	p.grads, err = l.gradients(stream.FP32())
 	return p, err
 }
 
-// call adds the tokens from one to another, in one forward and one backward.
-func (p *pass) call(l *samebit.Layer, w work, from, to int, stream *samebit.Gradients) error {
+// call adds the tokens from one to another, in one forward and one backward: those of the rank's column, which all ranks then get.
+func (p *pass) call(l Member, w work, start, end int, stream *samebit.Gradients) error {
+	counts := l.columns(end - start)
+	from, to := l.column(counts)
+	from, to = start+from, start+to
 	var options []samebit.ForwardOption
 	if w.dy != nil && !w.infer {
 		options = append(options, samebit.Train)
@@ -83,23 +94,56 @@ func (p *pass) call(l *samebit.Layer, w work, from, to int, stream *samebit.Grad
 		return err
 	}
 	defer out.Tape.Free()
-	if n := out.Rejected.Tokens; n > 0 {
-		p.rejected = append(p.rejected, n, from+out.Rejected.First)
+	rejected := []int{out.Rejected.Tokens, from + out.Rejected.First, 0}
+	if bad != nil {
+		rejected[2] = 1
 	}
-	p.y = append(p.y, out.Y...)
-	p.logits = append(p.logits, out.Logits...)
-	p.ids = append(p.ids, out.IDs...)
-	p.weights = append(p.weights, out.Weights...)
-	if w.dy == nil || w.infer {
-		return nil
+	err = errors.Join(
+		appendAll(l, &p.y, out.Y, counts, p.Hidden),
+		appendAll(l, &p.logits, out.Logits, counts, p.Experts),
+		appendAll(l, &p.ids, out.IDs, counts, p.TopK),
+		appendAll(l, &p.weights, out.Weights, counts, p.TopK),
+		p.reject(l, rejected, len(counts)),
+	)
+	if err != nil || w.dy == nil || w.infer {
+		return err
 	}
 	dx, err := l.Backward(out.Tape, w.dy[from*p.Hidden:to*p.Hidden], stream)
-	p.dx = append(p.dx, dx...)
+	if err != nil {
+		return err
+	}
+	return appendAll(l, &p.dx, dx, counts, p.Hidden)
+}
+
+// appendAll appends the rows of all columns.
+func appendAll[T any](l Member, to *[]T, rows []T, counts []int, n int) error {
+	all, err := gathered(l, rows, counts, n)
+	*to = append(*to, all...)
+	return err
+}
+
+// reject notes the tokens that a call has rejected: how many in each column, the first, and whether the call gave an error.
+func (p *pass) reject(l Member, mine []int, columns int) error {
+	all, err := gathered(l, mine, slices.Repeat([]int{1}, columns), len(mine))
+	total, first := 0, 0
+	for ; len(all) > 0; all = all[len(mine):] {
+		if all[0] == 0 {
+			continue
+		}
+		if total == 0 {
+			first = all[1]
+		}
+		total += all[0]
+		p.refused = p.refused || all[2] > 0
+	}
+	if total > 0 {
+		p.rejected = append(p.rejected, total, first)
+	}
 	return err
 }
 
 // runAll gives the passes of all ranks, which run at the same time.
-func runAll(ranks []*samebit.Layer, w work) ([]pass, error) {
+func runAll(ranks []Member, w work) ([]pass, error) {
 	passes, errs := make([]pass, len(ranks)), make([]error, len(ranks))
 	var group sync.WaitGroup
 	for i, l := range ranks {

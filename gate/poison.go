@@ -17,12 +17,12 @@ func poisonedMemory(c *check) {
 	clean := c.run(w)
 	o := c.Options
 	o.Backend = poisonedBackend(c.backend())
-	l, err := c.open(o)
+	members, err := c.open(o, c.ranks())
 	c.must(err)
-	defer l.Close()
-	p, err := run(l, w)
+	defer closeAll(members)
+	passes, err := runAll(members, w)
 	c.must(err)
-	c.same("on poisoned memory", p.everything(), clean.everything())
+	c.same("on poisoned memory", passes[0].everything(), clean.everything())
 }
 
 // poisonedBackend is the name of a backend like another, whose fresh memory is poisoned.

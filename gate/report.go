@@ -12,6 +12,7 @@ import (
 
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/bits"
+	"github.com/samebit/samebit/parallel"
 )
 
 // Verdict is what a case comes to.
@@ -168,6 +169,8 @@ type SubjectRecord struct {
 	Shape   contract.Shape `json:"shape"`
 	Load    []int          `json:"load"` // tokens of each expert, of LoadTokens tokens
 	Tokens  int            `json:"load_tokens"`
+	Grid    *parallel.Grid `json:"grid,omitempty"`
+	Volume  *VolumeRecord  `json:"bytes_between_ranks,omitempty"` // a token
 }
 
 // Passed reports whether no case failed, and at least one passed.

@@ -47,6 +47,9 @@ func Run(subjects []*Subject, globs []string, watch Observer) (*Report, error) {
 			}
 		}
 		r.Subjects = append(r.Subjects, s.record())
+		if err := r.agree(s); err != nil {
+			return nil, err
+		}
 	}
 	r.Seconds = time.Since(start).Seconds()
 	return r, nil
@@ -66,14 +69,15 @@ func (r *Report) add(result Result) {
 
 // record describes the subject, and how the largest batch loads its experts.
 func (s *Subject) record() SubjectRecord {
-	r := SubjectRecord{Name: s.Name, Backend: s.backend(), Device: s.Ranks[0].Device(), Ranks: len(s.Ranks), Shape: s.Shape,
-		Tokens: slices.Max(s.tokens())}
-	p, err := run(s.Ranks[0], work{x: testgen.Tokens(r.Tokens, s.Shape.Hidden, seed)})
+	r := SubjectRecord{Name: s.Name, Backend: s.backend(), Device: s.Ranks[0].Device(), Ranks: s.size(), Shape: s.Shape,
+		Tokens: slices.Max(s.tokens()), Grid: s.Grid}
+	r.Volume = s.volume(min(r.Tokens, 256))
+	passes, err := runAll(s.Ranks, work{x: testgen.Tokens(r.Tokens, s.Shape.Hidden, seed)})
 	if err != nil {
 		return r // the cases have said so
 	}
 	r.Load = make([]int, s.Shape.Experts)
-	for _, e := range p.ids {
+	for _, e := range passes[0].ids {
 		if e >= 0 {
 			r.Load[e]++
 		}

@@ -13,13 +13,15 @@ import (
 	"github.com/samebit/samebit/checkpoint/testdata"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/testgen"
+	"github.com/samebit/samebit/parallel"
 )
 
-// Subject is a layer under test: on one rank, or on a group of them, each of which gives the results of all tokens.
+// Subject is a layer under test: whole, or on ranks, each of which gives the results of all tokens. Ranks are those in this process.
 type Subject struct {
 	Name    string
 	Options samebit.Options
-	Ranks   []*samebit.Layer
+	Ranks   []Member
+	Grid    *parallel.Grid // nil where the layer is on no ranks
 	Shape   contract.Shape
 	Weights *contract.Weights
 	Tokens  []int // the token counts of the cases that take one; nil for DefaultTokens
@@ -32,31 +34,31 @@ type Subject struct {
 // seed is that of all that is made up here.
 const seed = 20260101
 
-// FromFolder opens layer n of a Hugging Face folder.
-func FromFolder(dir string, n int, o samebit.Options) (*Subject, error) {
+// FromFolder opens layer n of a Hugging Face folder, on the ranks of this process where there are any.
+func FromFolder(dir string, n int, o samebit.Options, ranks ...*parallel.Rank) (*Subject, error) {
 	c, err := checkpoint.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	return fromCheckpoint(fmt.Sprintf("%s layer %d", dir, n), c, os.DirFS(dir), n, o)
+	return fromCheckpoint(fmt.Sprintf("%s layer %d", dir, n), c, os.DirFS(dir), n, o, ranks)
 }
 
 // embedded is the name of the subject that Embedded gives.
 const embedded = "qwen3-next-tiny"
 
 // Embedded is layer 1 of the tiny Qwen3-Next checkpoint that the program carries.
-func Embedded(o samebit.Options) (*Subject, error) {
-	return fromFS(embedded, testdata.Qwen3Next(), 1, o)
+func Embedded(o samebit.Options, ranks ...*parallel.Rank) (*Subject, error) {
+	return fromFS(embedded, testdata.Qwen3Next(), 1, o, ranks...)
 }
 
 // Default are the subjects of a gate that is asked for no other: the embedded checkpoint, and a synthetic layer in the middle
 // between it and a real one.
-func Default(o samebit.Options) ([]*Subject, error) {
-	tiny, err := Embedded(o)
+func Default(o samebit.Options, ranks ...*parallel.Rank) ([]*Subject, error) {
+	tiny, err := Embedded(o, ranks...)
 	if err != nil {
 		return nil, err
 	}
-	mid, err := Synthetic("mid", o)
+	mid, err := Synthetic("mid", o, ranks...)
 	if err != nil {
 		tiny.Close()
 		return nil, err
@@ -64,21 +66,21 @@ func Default(o samebit.Options) ([]*Subject, error) {
 	return []*Subject{tiny, mid}, nil
 }
 
-func fromFS(name string, folder fs.FS, n int, o samebit.Options) (*Subject, error) {
+func fromFS(name string, folder fs.FS, n int, o samebit.Options, ranks ...*parallel.Rank) (*Subject, error) {
 	c, err := checkpoint.OpenFS(folder)
 	if err != nil {
 		return nil, err
 	}
-	return fromCheckpoint(name, c, folder, n, o)
+	return fromCheckpoint(name, c, folder, n, o, ranks)
 }
 
-func fromCheckpoint(name string, c *checkpoint.Checkpoint, folder fs.FS, n int, o samebit.Options) (*Subject, error) {
+func fromCheckpoint(name string, c *checkpoint.Checkpoint, folder fs.FS, n int, o samebit.Options, ranks []*parallel.Rank) (*Subject, error) {
 	layer, err := c.Layer(n)
 	if err != nil {
 		c.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	s, err := New(name, layer.Shape, &layer.Weights, o)
+	s, err := New(name, layer.Shape, &layer.Weights, o, ranks...)
 	if err != nil {
 		c.Close()
 		return nil, err
@@ -88,40 +90,54 @@ func fromCheckpoint(name string, c *checkpoint.Checkpoint, folder fs.FS, n int, 
 }
 
 // Synthetic is a layer of one of the named shapes, with made-up weights that are the same everywhere.
-func Synthetic(shape string, o samebit.Options) (*Subject, error) {
+func Synthetic(shape string, o samebit.Options, ranks ...*parallel.Rank) (*Subject, error) {
 	s, err := testgen.Shape(shape)
 	if err != nil {
 		return nil, err
 	}
 	w := testgen.Weights(s, seed)
-	return New("synthetic "+shape, s, &w, o)
+	return New("synthetic "+shape, s, &w, o, ranks...)
 }
 
-// New opens a layer of weights in memory on one rank.
-func New(name string, shape contract.Shape, w *contract.Weights, o samebit.Options) (*Subject, error) {
+// New opens a layer of weights in memory.
+func New(name string, shape contract.Shape, w *contract.Weights, o samebit.Options, ranks ...*parallel.Rank) (*Subject, error) {
 	s := &Subject{Name: name, Options: o, Shape: shape, Weights: w}
+	if len(ranks) > 0 {
+		s.Grid = &ranks[0].Grid
+	}
 	if o.NormTopK != nil {
 		s.Shape.NormTopK = *o.NormTopK
 	}
-	rank, err := s.open(o)
-	if err != nil {
+	var err error
+	if s.Ranks, err = s.open(o, ranks); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	s.Ranks = []*samebit.Layer{rank}
 	return s, nil
 }
 
-// open opens the layer once more.
-func (s *Subject) open(o samebit.Options) (*samebit.Layer, error) {
-	return samebit.New(s.Shape, s.Weights, o)
+// size is how many ranks there are, here and elsewhere.
+func (s *Subject) size() int {
+	if s.Grid == nil {
+		return len(s.Ranks)
+	}
+	return s.Grid.Ranks()
+}
+
+// ranks are the ranks of this process.
+func (s *Subject) ranks() []*parallel.Rank {
+	if s.Grid == nil {
+		return nil
+	}
+	var ranks []*parallel.Rank
+	for _, m := range s.Ranks {
+		ranks = append(ranks, m.Rank)
+	}
+	return ranks
 }
 
 // Close gives back what the subject holds.
 func (s *Subject) Close() error {
-	var errs []error
-	for _, l := range s.Ranks {
-		errs = append(errs, l.Close())
-	}
+	errs := []error{closeAll(s.Ranks)}
 	if s.source != nil {
 		errs = append(errs, s.source.Close())
 	}

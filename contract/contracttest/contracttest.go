@@ -26,6 +26,7 @@ func Run(t *testing.T, o samebit.Options) {
 		{"routing", routing},
 		{"load", load},
 		{"gradients", gradients},
+		{"recomputed", recomputed},
 		{"BF16 gradients", rounded},
 		{"calls", calls},
 		{"numbers", numbers},

@@ -12,6 +12,12 @@ import (
 	"github.com/samebit/samebit/contract"
 )
 
+// recomputed is gradients with tapes that hold x and the routes alone.
+func recomputed(t *testing.T, o samebit.Options) {
+	o.Recompute = true
+	gradients(t, o)
+}
+
 // gradients: the fold over the token stream, padding, repeats, accumulation in place.
 func gradients(t *testing.T, o samebit.Options) {
 	const n = 100

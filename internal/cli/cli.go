@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -45,7 +46,22 @@ type command interface {
 }
 
 // env is what a command has beside its flags.
-type env struct{ stderr io.Writer }
+type env struct {
+	stderr io.Writer
+
+	rank, ranks int         // among processes that work together; 0 of 0 where there is one alone
+	leave       func(error) // tells the others how the command has ended; nil where there are none
+
+	whyStopped atomic.Pointer[string] // what SIGTERM means, where it has a meaning
+}
+
+// name is the command's, and the rank's where there are several.
+func (e *env) name(command string) string {
+	if e.ranks > 0 {
+		return fmt.Sprintf("samebit %s: rank %d of %d", command, e.rank, e.ranks)
+	}
+	return "samebit " + command
+}
 
 // progress shows the progress of work on standard error.
 func (e *env) progress(name string) *ui.Progress { return ui.NewProgress(e.stderr, name) }
@@ -65,7 +81,8 @@ func failf(format string, args ...any) error { return failedError{fmt.Errorf(for
 
 // Main runs the program and gives its exit status. Results go to stdout, errors and progress to stderr.
 func Main(args []string, stdout, stderr io.Writer) int {
-	defer tidyWhenStopped(stderr)()
+	e := &env{stderr: stderr}
+	defer e.tidyWhenStopped()()
 	var p program
 	parser := kong.Must(&p,
 		kong.Name("samebit"),
@@ -85,32 +102,38 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return statusUsage
 	}
 	c := at.Selected().Target.Addr().Interface().(command)
-	err = c.Run(&env{stderr})
+	err = c.Run(e)
+	if e.leave != nil {
+		defer e.leave(err)
+	}
+	name := e.name(at.Selected().Name)
 	var failed failedError
 	status := statusOK
 	switch {
 	case errors.As(err, &failed):
 		status = statusFailed
 	case err != nil:
-		fmt.Fprintf(stderr, "samebit %s: %v\n", at.Selected().Name, err)
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
 		return statusUsage
 	}
-	if p.JSON {
+	switch {
+	case e.rank > 0: // the first prints for all
+	case p.JSON:
 		if e := printRecord(stdout, at.Selected().Name, c, err); e != nil {
-			fmt.Fprintf(stderr, "samebit %s: %v\n", at.Selected().Name, e)
+			fmt.Fprintf(stderr, "%s: %v\n", name, e)
 			return statusUsage
 		}
-	} else {
+	default:
 		c.Show(ui.New(stdout))
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "samebit %s: %v\n", at.Selected().Name, err)
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
 	}
 	return status
 }
 
 // tidyWhenStopped has an interrupt end the program with nothing half-written left behind, with the status that shells expect.
-func tidyWhenStopped(stderr io.Writer) (done func()) {
+func (e *env) tidyWhenStopped() (done func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -119,7 +142,11 @@ func tidyWhenStopped(stderr io.Writer) (done func()) {
 			return
 		}
 		tidy.Up()
-		fmt.Fprintf(stderr, "samebit: %v\n", s)
+		var why any = s
+		if text := e.whyStopped.Load(); text != nil && s == syscall.SIGTERM {
+			why = *text
+		}
+		fmt.Fprintf(e.stderr, "samebit: %v\n", why)
 		os.Exit(128 + int(s.(syscall.Signal)))
 	}()
 	return func() {

@@ -11,6 +11,7 @@ import (
 	"github.com/samebit/samebit"
 	"github.com/samebit/samebit/gate"
 	"github.com/samebit/samebit/internal/ui"
+	"github.com/samebit/samebit/parallel"
 )
 
 // gateCommand runs the acceptance cases.
@@ -24,6 +25,7 @@ type gateCommand struct {
 	Case       []string `placeholder:"ID" help:"Only the cases with this id, or ids that fit this glob; may be given again." json:"case,omitempty"`
 	Report     string   `placeholder:"DIR" help:"Write evidence.json and report.html there." json:"report,omitempty"`
 	List       bool     `help:"List the cases and run none." json:"list,omitempty"`
+	rankFlags
 
 	Cases  []gate.Case  `kong:"-" json:"cases,omitempty"` // with List
 	Result *gate.Report `kong:"-" json:"result,omitempty"`
@@ -34,6 +36,8 @@ func (*gateCommand) Help() string {
 
 Without --checkpoint and --shape it runs on the checkpoint inside this program and on a made-up layer of shape mid, in well under a minute.
 
+With --tp and --ep the layer is on the ranks of a grid, which are goroutines of this process; where mpirun or srun has started several processes these are the ranks. The digests are those of one process, but where ranks are counted.
+
 Exit status 1 where any case failed.
 
 Examples:
@@ -41,7 +45,9 @@ Examples:
     samebit gate
     samebit gate --report evidence
     samebit gate --checkpoint Qwen3-Next-80B-A3B-Instruct --layer 3 --backend cpu --tokens 8,64
-    samebit gate --shape tiny --case 'micro-batches-*' --case padding`
+    samebit gate --shape tiny --case 'micro-batches-*' --case padding
+    samebit gate --tp 2 --ep 2
+    mpirun -np 4 samebit gate --tp 2`
 }
 
 // Run implements command.
@@ -61,7 +67,11 @@ func (c *gateCommand) Run(e *env) error {
 			return fmt.Errorf("--report: %w: need a folder, or a name for one", err)
 		}
 	}
-	subjects, err := c.subjects()
+	ranks, err := c.join(e)
+	if err != nil {
+		return err
+	}
+	subjects, err := c.subjects(ranks)
 	if err != nil {
 		return err
 	}
@@ -81,7 +91,7 @@ func (c *gateCommand) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if c.Report != "" {
+	if c.Report != "" && e.rank == 0 {
 		if err := c.write(); err != nil {
 			return fmt.Errorf("--report: %w", err)
 		}
@@ -93,7 +103,7 @@ func (c *gateCommand) Run(e *env) error {
 }
 
 // subjects opens what is to be tried.
-func (c *gateCommand) subjects() (subjects []*gate.Subject, err error) {
+func (c *gateCommand) subjects(ranks []*parallel.Rank) (subjects []*gate.Subject, err error) {
 	o := samebit.Options{Backend: c.Backend, Workers: c.Workers}
 	defer func() {
 		if err != nil {
@@ -103,21 +113,21 @@ func (c *gateCommand) subjects() (subjects []*gate.Subject, err error) {
 		}
 	}()
 	if c.Checkpoint != "" {
-		s, err := gate.FromFolder(c.Checkpoint, c.Layer, o)
+		s, err := gate.FromFolder(c.Checkpoint, c.Layer, o, ranks...)
 		if err != nil {
 			return subjects, err
 		}
 		subjects = append(subjects, s)
 	}
 	for _, shape := range c.Shape {
-		s, err := gate.Synthetic(shape, o)
+		s, err := gate.Synthetic(shape, o, ranks...)
 		if err != nil {
 			return subjects, fmt.Errorf("--shape: %w", err)
 		}
 		subjects = append(subjects, s)
 	}
 	if len(subjects) == 0 {
-		return gate.Default(o)
+		return gate.Default(o, ranks...)
 	}
 	return subjects, nil
 }
@@ -161,6 +171,9 @@ func (c *gateCommand) Show(p *ui.Printer) {
 		}
 		p.Line("%s on %s: %s", s.Name, s.Backend, s.Device)
 		p.Table(ui.Row{"case", "", "digest", "s", "evidence"}, rows...)
+		if s.Volume != nil {
+			p.Line("%v", s.Volume)
+		}
 		p.Line("")
 	}
 	p.Line("%d passed, %d failed, %d skipped in %.1f s", c.Result.Pass, c.Result.Fail, c.Result.Skip, c.Result.Seconds)

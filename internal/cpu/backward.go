@@ -50,7 +50,7 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 // RowsBackward is R9 up to each row's part of dx.
 func (l *layer) RowsBackward(a backend.RowsBackward) error {
 	p, out := view(a.Rows), host.BF16(a.Out)
-	l.perGroup(l.hidden, l.cost(p), func(w *worker, t task) {
+	l.perGroup(l.hidden, func(e int) int { return p.output(e) * l.width(e) }, func(w *worker, t task) {
 		grad := of(l, t.group, a.RoutedGrad, a.SharedGrad)
 		dg, du := l.rows(p, t.group, grad.DGate), l.rows(p, t.group, grad.DUp)
 		chunks(len(dg), func(from, to int) {
@@ -110,4 +110,12 @@ func (l *layer) eachLogit(ids []int32, dlogits []float32, t int, do func(e int, 
 	for _, e := range ascending {
 		do(int(e), dl[slices.Index(ids, e)])
 	}
+}
+
+// output is what one output of group e costs: its rows, and two more for readying the weights.
+func (p plan) output(e int) int {
+	if n := p.rows(e); n > 0 {
+		return n + 2
+	}
+	return 0
 }

@@ -12,7 +12,7 @@ import (
 // GateUp is R6 up to h.
 func (l *layer) GateUp(a backend.GateUp) error {
 	p, x := view(a.Rows), host.BF16(a.X)
-	l.perGroup(l.width, p.output, func(w *worker, t task) {
+	l.perGroup(l.width, l.output(p), func(w *worker, t task) {
 		width, n := l.width(t.group), t.to-t.from
 		act := of(l, t.group, a.Routed, a.Shared)
 		gs, us, hs := host.FP32(act.G), host.FP32(act.U), host.BF16(act.H)
@@ -40,7 +40,8 @@ func (l *layer) GateUp(a backend.GateUp) error {
 // Down is R6 from h.
 func (l *layer) Down(a backend.Down) error {
 	p, out := view(a.Rows), host.BF16(a.Out)
-	l.perGroup(l.hidden, l.cost(p), func(w *worker, t task) {
+	output := l.output(p)
+	l.perGroup(l.hidden, func(e int) int { return output(e) * l.width(e) }, func(w *worker, t task) {
 		h := l.rows(p, t.group, of(l, t.group, a.Routed, a.Shared).H)
 		chunks(len(h), func(from, to int) {
 			w.set(h[from:to])
@@ -50,17 +51,9 @@ func (l *layer) Down(a backend.Down) error {
 	return nil
 }
 
-// cost is what an output of H costs: as output does, by the group's width.
-func (l *layer) cost(p plan) func(e int) int {
-	return func(e int) int { return p.output(e) * l.width(e) }
-}
-
-// output is what an output of group e's costs: its rows, and two more for readying the weights.
-func (p plan) output(e int) int {
-	if n := p.rows(e); n > 0 {
-		return n + 2
-	}
-	return 0
+// output is what one output of a group costs.
+func (l *layer) output(p plan) func(e int) int {
+	return func(e int) int { return l.isa.RowsCost(p.rows(e)) }
 }
 
 // rows are group e's rows of a buffer of its width.

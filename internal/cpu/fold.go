@@ -88,7 +88,7 @@ func (f *fold) Add(a backend.FoldArgs) error {
 	l, p := f.l, view(a.Rows)
 	x, dy := host.BF16(a.X), host.BF16(a.DY)
 	for e := range f.streams {
-		if p.rows(e) == 0 {
+		if p.rows(e) == 0 || l.width(e) == 0 {
 			continue
 		}
 		s, grad := &f.streams[e], of(l, e, a.RoutedGrad, a.SharedGrad)

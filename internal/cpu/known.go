@@ -5,6 +5,7 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
@@ -41,9 +42,16 @@ func proveLaw(k kernels) error {
 	for _, x := range known {
 		var left tcdot.Left
 		left.Set([][]contract.BF16{x.a})
-		var out [1]float32
-		o.Dot(out[:], 1, &left, tcdot.Rows(x.b, len(x.b), tcdot.Top(x.b)), 0, 1, 0)
-		for _, have := range []float32{out[0], contract.TCDot(x.a, x.b)} {
+		// A whole panel of outputs, as packed weights have them.
+		var out [block]float32
+		b := slices.Repeat(x.b, block)
+		o.Dot(out[:1], 1, &left, tcdot.Rows(x.b, len(x.b), tcdot.Top(x.b)), 0, 1, 0)
+		have := []float32{out[0], contract.TCDot(x.a, x.b)}
+		if n := k.isa.Words(block, len(x.b)); n > 0 {
+			o.Dot(out[:], block, &left, o.Pack(b, len(x.b), make([]uint32, n)).Rows(), 0, block, 0)
+			have = append(have, out[:]...)
+		}
+		for _, have := range have {
 			if math.Float32bits(have) != x.want {
 				return &backend.UnsupportedError{Backend: "cpu",
 					Need: fmt.Sprintf("floating point that follows the contract's law (R1): %08X", x.want),

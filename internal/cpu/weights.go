@@ -93,6 +93,9 @@ func (l *layer) Refresh() error {
 		}
 		from, to := l.share(w.index, groups)
 		for e := from; e < to; e++ {
+			if l.width(e) == 0 {
+				continue
+			}
 			x, g := l.expert(e), &l.weights.groups[e]
 			data := l.weights.data[router+e*l.words(l.Width):]
 			projection := l.matrixWords(l.width(e), l.Hidden)

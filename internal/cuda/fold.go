@@ -313,9 +313,9 @@ func (f *fold) Flush() error {
 func (f *fold) fold(s *launches, kernel int, out, sums pointer, whole bool) {
 	l := f.l
 	index := f.index(s, whole, kernel == image.FoldExpertsBf16)
-	shared := max(1, l.SharedWidth)
-	p := foldParams{routed: s.everywhere(pad(l.Width), contract.FoldSegment), shared: s.everywhere(pad(shared), contract.FoldSegment),
-		toHidden: s.everywhere(pad(l.Hidden), foldOutRows), toWidth: s.everywhere(pad(l.Width), foldOutRows),
+	routed, shared := max(1, l.Width), max(1, l.SharedWidth)
+	p := foldParams{routed: s.everywhere(pad(routed), contract.FoldSegment), shared: s.everywhere(pad(shared), contract.FoldSegment),
+		toHidden: s.everywhere(pad(l.Hidden), foldOutRows), toWidth: s.everywhere(pad(routed), foldOutRows),
 		toShared: s.everywhere(pad(shared), foldOutRows), out: out, sums: sums,
 		order: index.order, state: index.state, rows: index.rows, places: index.places, experts: int32(l.Experts), hidden: int32(l.Hidden),
 		width: int32(l.Width), sharedWidth: int32(l.SharedWidth), hiddenPitch: index.hidden, widthPitch: index.width, sharedPitch: index.sharedWidth}

@@ -191,6 +191,9 @@ func (u *upload) all(w *weights, s contract.Shape, from *contract.Weights) error
 }
 
 func (u *upload) experts(to *experts, from []contract.Expert, hidden, width int) error {
+	if width == 0 {
+		return nil
+	}
 	h, w, n := pad(hidden), pad(width), len(from)
 	if err := u.begin(&to.gateUp, 2*n*w*h); err != nil {
 		return err

@@ -19,7 +19,7 @@ func value(sign, exponent, mantissa int) contract.BF16 {
 // sum passes 2^31 units, or stays just below.
 func TestWrap(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	for _, isa := range Sets() {
+	for _, isa := range rungs() {
 		o := NewWorker(isa)
 		for range 300 {
 			top, sign := 120+r.IntN(10), r.IntN(2)
@@ -47,7 +47,7 @@ func TestWrap(t *testing.T) {
 // TestDomain: tops on both sides of every limit of the fast path, and values far below them.
 func TestDomain(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	for _, isa := range Sets() {
+	for _, isa := range rungs() {
 		o := NewWorker(isa)
 		for range 1500 {
 			a, b := tops(r)

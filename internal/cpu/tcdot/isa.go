@@ -7,7 +7,9 @@ import "slices"
 // ISA is one instruction set's kernels. The zero value is Go alone.
 type ISA struct {
 	name        string
-	lanes       int // outputs of a panel
+	lanes       int                                                                        // outputs of a panel
+	direct      func(w *uint32, ng int, x *byte, xg int, acc *float32, n int) (doubt bool) // nil where there is none
+	directBF16  func(w *uint32, ng int, x *byte, xg int, acc *float32, n int) (doubt bool) // nil where the machine lacks instructions on BF16
 	core        func(panel, x *byte, xg int, acc *float32, n, ng int, bad *byte)
 	transpose   func(w *uint16, stride int, buf *uint32)
 	tile        func(src *uint32, stride int, dst *uint32, apart int)

@@ -7,12 +7,12 @@ import "golang.org/x/sys/cpu"
 //go:generate go -C ../_asm run ./tcdot -out ../tcdot/kernels_amd64.s -stubs ../tcdot/kernels_amd64.go -pkg tcdot
 
 var avx512 = &ISA{
-	"avx512", 64, core512, transpose512, tile512, expandPairs512, expandRows512,
+	"avx512", 64, direct512, nil, core512, transpose512, tile512, expandPairs512, expandRows512,
 	[4]func(acc, scale, out *float32, stride, n int){finish512Set, finish512Add, finish512ZipSet, finish512ZipAdd},
 }
 
 var avx2 = &ISA{
-	"avx2", 32, core256, transpose256, tile256, expandPairs256, expandRows256,
+	"avx2", 32, direct256, nil, core256, transpose256, tile256, expandPairs256, expandRows256,
 	[4]func(acc, scale, out *float32, stride, n int){finish256Set, finish256Add, finish256ZipSet, finish256ZipAdd},
 }
 
@@ -20,6 +20,9 @@ var avx2 = &ISA{
 var found = func() (sets []*ISA) {
 	x := cpu.X86
 	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL {
+		if x.HasAVX512BF16 {
+			avx512.directBF16 = direct512BF16
+		}
 		sets = append(sets, avx512)
 	}
 	if x.HasAVX2 {
@@ -28,9 +31,17 @@ var found = func() (sets []*ISA) {
 	return sets
 }()
 
-// packLeft serves every set: the layout of a row has no lanes.
-func packLeft(x *uint16, ng int, dst *byte, xg int, scale, base uint32) {
-	packX256(x, ng, dst, xg, scale, base)
+// The left operand's forms serve every set: the layout of a row has no lanes.
+func packSpread(x *uint16, ng int, dst *byte, xg int, scale, base uint32) {
+	packSpread256(x, ng, dst, xg, scale, base)
+}
+
+func packFloats(x *uint16, ng int, dst *byte, xg int, scale, base uint32) {
+	packFloats256(x, ng, dst, xg, scale, base)
+}
+
+func packPairs(x *uint16, ng int, dst *byte, xg int, scale, base uint32) {
+	packPairs256(x, ng, dst, xg, scale, base)
 }
 
 func largest(x []uint16) uint32 {

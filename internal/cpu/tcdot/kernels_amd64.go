@@ -7,6 +7,14 @@ package tcdot
 // core512 walks ng groups of n rows over one panel of 64 outputs.
 func core512(panel *byte, x *byte, xg int, acc *float32, n int, ng int, bad *byte)
 
+// direct512 walks ng groups of n rows over packed weights of 64 outputs, and reports a doubt in any of them.
+// The rows are FP32. Behind acc [n,64] it needs as much again.
+func direct512(w *uint32, ng int, x *byte, xg int, acc *float32, n int) (doubt bool)
+
+// direct512BF16 walks ng groups of n rows over packed weights of 64 outputs, and reports a doubt in any of them.
+// The rows are pairs of a BF16 and a zero. Behind acc [n,64] it needs as much again.
+func direct512BF16(w *uint32, ng int, x *byte, xg int, acc *float32, n int) (doubt bool)
+
 // transpose512 turns 64 rows of 32 BF16 into 16 rows of 64 k-pairs.
 func transpose512(w *uint16, stride int, buf *uint32)
 
@@ -32,6 +40,10 @@ func finish512ZipAdd(acc *float32, scale *float32, out *float32, stride int, n i
 // core256 walks ng groups of n rows over one panel of 32 outputs.
 func core256(panel *byte, x *byte, xg int, acc *float32, n int, ng int, bad *byte)
 
+// direct256 walks ng groups of n rows over packed weights of 32 outputs, and reports a doubt in any of them.
+// The rows are FP32. Behind acc [n,32] it needs as much again.
+func direct256(w *uint32, ng int, x *byte, xg int, acc *float32, n int) (doubt bool)
+
 // transpose256 turns 32 rows of 32 BF16 into 16 rows of 32 k-pairs.
 func transpose256(w *uint16, stride int, buf *uint32)
 
@@ -54,8 +66,14 @@ func finish256ZipSet(acc *float32, scale *float32, out *float32, stride int, n i
 
 func finish256ZipAdd(acc *float32, scale *float32, out *float32, stride int, n int)
 
-// packX256 writes ng groups of one row: 16 FP32, 16 exponent bytes each four times.
-func packX256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
+// packSpread256 writes ng groups of one row: 16 FP32, 16 exponent bytes each four times.
+func packSpread256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
+
+// packFloats256 writes ng groups of one row: 16 FP32; and 16 words of exponents.
+func packFloats256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
+
+// packPairs256 writes ng groups of one row: 16 pairs of a BF16 and a zero, the even ones' BF16 below; and 16 words of exponents.
+func packPairs256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
 
 // rowMax256 is the largest magnitude, as bits, of 16*ng BF16.
 func rowMax256(x *uint16, ng int) uint32

@@ -808,6 +808,553 @@ cleanLast:
 	VZEROUPPER
 	RET
 
+DATA directUpper<>+0(SB)/4, $0xffff0000
+GLOBL directUpper<>(SB), RODATA|NOPTR, $4
+
+DATA directAbs<>+0(SB)/4, $0x7fffffff
+GLOBL directAbs<>(SB), RODATA|NOPTR, $4
+
+DATA directField<>+0(SB)/4, $0x7f800000
+GLOBL directField<>(SB), RODATA|NOPTR, $4
+
+DATA direct2to25<>+0(SB)/4, $0x4c000000
+GLOBL direct2to25<>(SB), RODATA|NOPTR, $4
+
+DATA direct2to0<>+0(SB)/4, $0x3f800000
+GLOBL direct2to0<>(SB), RODATA|NOPTR, $4
+
+DATA directTwice<>+0(SB)/4, $0x03020302
+DATA directTwice<>+4(SB)/4, $0x07060706
+DATA directTwice<>+8(SB)/4, $0x0b0a0b0a
+DATA directTwice<>+12(SB)/4, $0x0f0e0f0e
+DATA directTwice<>+16(SB)/4, $0x03020302
+DATA directTwice<>+20(SB)/4, $0x07060706
+DATA directTwice<>+24(SB)/4, $0x0b0a0b0a
+DATA directTwice<>+28(SB)/4, $0x0f0e0f0e
+DATA directTwice<>+32(SB)/4, $0x03020302
+DATA directTwice<>+36(SB)/4, $0x07060706
+DATA directTwice<>+40(SB)/4, $0x0b0a0b0a
+DATA directTwice<>+44(SB)/4, $0x0f0e0f0e
+DATA directTwice<>+48(SB)/4, $0x03020302
+DATA directTwice<>+52(SB)/4, $0x07060706
+DATA directTwice<>+56(SB)/4, $0x0b0a0b0a
+DATA directTwice<>+60(SB)/4, $0x0f0e0f0e
+GLOBL directTwice<>(SB), RODATA|NOPTR, $64
+
+// func direct512(w *uint32, ng int, x *byte, xg int, acc *float32, n int) (doubt bool)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, MMX+
+TEXT ·direct512(SB), NOSPLIT, $0-49
+	MOVQ         w+0(FP), AX
+	MOVQ         ng+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         xg+24(FP), BX
+	MOVQ         acc+32(FP), DI
+	MOVQ         n+40(FP), R8
+	MOVL         $0x7fffffff, SI
+	VPBROADCASTD SI, Z30
+	VPXORD       Z31, Z31, Z31
+	VMOVDQU32    directTwice<>+0(SB), Z28
+	MOVL         $0x7fff7fff, SI
+	VPBROADCASTD SI, Z29
+	MOVQ         R8, R9
+	SHLQ         $0x08, R9
+	MOVQ         $0x00000004, R14
+
+first:
+	VPANDD (AX), Z29, Z8
+	VPANDD 256(AX), Z29, Z9
+	VPANDD 512(AX), Z29, Z10
+	VPANDD 768(AX), Z29, Z11
+	VPANDD 1024(AX), Z29, Z12
+	VPANDD 1280(AX), Z29, Z13
+	VPANDD 1536(AX), Z29, Z14
+	VPANDD 1792(AX), Z29, Z15
+	MOVQ   DX, SI
+	MOVQ   DI, R12
+	MOVQ   R8, R13
+
+firstRow:
+	VPBROADCASTD 64(SI), Z20
+	VPADDW       Z20, Z8, Z20
+	VPBROADCASTD 68(SI), Z21
+	VPADDW       Z21, Z9, Z21
+	VPBROADCASTD 72(SI), Z25
+	VPADDW       Z25, Z10, Z25
+	VPMAXSW      Z25, Z20, Z20
+	VPBROADCASTD 76(SI), Z25
+	VPADDW       Z25, Z11, Z25
+	VPMAXSW      Z25, Z21, Z21
+	VPBROADCASTD 80(SI), Z25
+	VPADDW       Z25, Z12, Z25
+	VPMAXSW      Z25, Z20, Z20
+	VPBROADCASTD 84(SI), Z25
+	VPADDW       Z25, Z13, Z25
+	VPMAXSW      Z25, Z21, Z21
+	VPBROADCASTD 88(SI), Z25
+	VPADDW       Z25, Z14, Z25
+	VPMAXSW      Z25, Z20, Z20
+	VPBROADCASTD 92(SI), Z25
+	VPADDW       Z25, Z15, Z25
+	VPMAXSW      Z25, Z21, Z21
+	VPXORD       Z22, Z22, Z22
+	VPMAXSW      Z20, Z21, Z20
+	VPROLD       $0x10, Z20, Z21
+	VPMAXSW      Z20, Z21, Z20
+	VPMINSD      Z20, Z30, Z30
+	VPMAXSD      Z20, Z22, Z22
+	VPANDD.BCST  directField<>+0(SB), Z22, Z22
+	VPSUBD.BCST  direct2to25<>+0(SB), Z22, Z22
+	VMOVDQU32    Z22, (R12)(R9*1)
+	ADDQ         $0x00000060, SI
+	ADDQ         $0x00000100, R12
+	DECQ         R13
+	JNZ          firstRow
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, DI
+	DECQ         R14
+	JNZ          first
+	SUBQ         $0x00000100, AX
+	SUBQ         $0x00000100, DI
+	MOVQ         $0x00000800, R10
+	MOVQ         BX, R11
+	LEAQ         8192(AX), R15
+
+group:
+	CMPQ CX, $0x00000001
+	JNE  more
+	XORQ R10, R10
+	XORQ R11, R11
+
+more:
+	MOVQ $0x00000004, R14
+
+outputs:
+	VMOVDQU32  (AX), Z0
+	VPANDD     (AX)(R10*1), Z29, Z8
+	PREFETCHT0 (R15)
+	VMOVDQU32  256(AX), Z1
+	VPANDD     256(AX)(R10*1), Z29, Z9
+	PREFETCHT0 64(R15)
+	VMOVDQU32  512(AX), Z2
+	VPANDD     512(AX)(R10*1), Z29, Z10
+	PREFETCHT0 128(R15)
+	VMOVDQU32  768(AX), Z3
+	VPANDD     768(AX)(R10*1), Z29, Z11
+	PREFETCHT0 192(R15)
+	VMOVDQU32  1024(AX), Z4
+	VPANDD     1024(AX)(R10*1), Z29, Z12
+	PREFETCHT0 256(R15)
+	VMOVDQU32  1280(AX), Z5
+	VPANDD     1280(AX)(R10*1), Z29, Z13
+	PREFETCHT0 320(R15)
+	VMOVDQU32  1536(AX), Z6
+	VPANDD     1536(AX)(R10*1), Z29, Z14
+	PREFETCHT0 384(R15)
+	VMOVDQU32  1792(AX), Z7
+	VPANDD     1792(AX)(R10*1), Z29, Z15
+	PREFETCHT0 448(R15)
+	ADDQ       $0x00000200, R15
+	MOVQ       DX, SI
+	MOVQ       DI, R12
+	MOVQ       R8, R13
+
+outputsRow:
+	VMOVDQU32        (R12)(R9*1), Z26
+	VPSHUFB          Z28, Z26, Z27
+	VMOVUPS          (R12), Z16
+	VPSUBD           Z26, Z16, Z16
+	VCVTTPS2DQ       Z16, Z16
+	VPSUBW           Z27, Z0, Z24
+	VPSLLD           $0x10, Z24, Z17
+	VMULPS.BCST      (SI), Z17, Z17
+	VCVTTPS2DQ       Z17, Z17
+	VPANDD.BCST      directUpper<>+0(SB), Z24, Z18
+	VMULPS.BCST      4(SI), Z18, Z18
+	VCVTTPS2DQ       Z18, Z18
+	VPBROADCASTD     64(SI)(R11*1), Z20
+	VPADDW           Z20, Z8, Z20
+	VPSUBW           Z27, Z1, Z24
+	VPSLLD           $0x10, Z24, Z19
+	VMULPS.BCST      8(SI), Z19, Z19
+	VCVTTPS2DQ       Z19, Z19
+	VPANDD.BCST      directUpper<>+0(SB), Z24, Z23
+	VMULPS.BCST      12(SI), Z23, Z23
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z16, Z16
+	VPBROADCASTD     68(SI)(R11*1), Z21
+	VPADDW           Z21, Z9, Z21
+	VPSUBW           Z27, Z2, Z24
+	VPSLLD           $0x10, Z24, Z22
+	VMULPS.BCST      16(SI), Z22, Z22
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z17, Z17
+	VPANDD.BCST      directUpper<>+0(SB), Z24, Z23
+	VMULPS.BCST      20(SI), Z23, Z23
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z18, Z18
+	VPBROADCASTD     72(SI)(R11*1), Z25
+	VPADDW           Z25, Z10, Z25
+	VPMAXSW          Z25, Z20, Z20
+	VPSUBW           Z27, Z3, Z24
+	VPSLLD           $0x10, Z24, Z22
+	VMULPS.BCST      24(SI), Z22, Z22
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z19, Z19
+	VPANDD.BCST      directUpper<>+0(SB), Z24, Z23
+	VMULPS.BCST      28(SI), Z23, Z23
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z16, Z16
+	VPBROADCASTD     76(SI)(R11*1), Z25
+	VPADDW           Z25, Z11, Z25
+	VPMAXSW          Z25, Z21, Z21
+	VPSUBW           Z27, Z4, Z24
+	VPSLLD           $0x10, Z24, Z22
+	VMULPS.BCST      32(SI), Z22, Z22
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z17, Z17
+	VPANDD.BCST      directUpper<>+0(SB), Z24, Z23
+	VMULPS.BCST      36(SI), Z23, Z23
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z18, Z18
+	VPBROADCASTD     80(SI)(R11*1), Z25
+	VPADDW           Z25, Z12, Z25
+	VPMAXSW          Z25, Z20, Z20
+	VPSUBW           Z27, Z5, Z24
+	VPSLLD           $0x10, Z24, Z22
+	VMULPS.BCST      40(SI), Z22, Z22
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z19, Z19
+	VPANDD.BCST      directUpper<>+0(SB), Z24, Z23
+	VMULPS.BCST      44(SI), Z23, Z23
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z16, Z16
+	VPBROADCASTD     84(SI)(R11*1), Z25
+	VPADDW           Z25, Z13, Z25
+	VPMAXSW          Z25, Z21, Z21
+	VPSUBW           Z27, Z6, Z24
+	VPSLLD           $0x10, Z24, Z22
+	VMULPS.BCST      48(SI), Z22, Z22
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z17, Z17
+	VPANDD.BCST      directUpper<>+0(SB), Z24, Z23
+	VMULPS.BCST      52(SI), Z23, Z23
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z18, Z18
+	VPBROADCASTD     88(SI)(R11*1), Z25
+	VPADDW           Z25, Z14, Z25
+	VPMAXSW          Z25, Z20, Z20
+	VPSUBW           Z27, Z7, Z24
+	VPSLLD           $0x10, Z24, Z22
+	VMULPS.BCST      56(SI), Z22, Z22
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z19, Z19
+	VPANDD.BCST      directUpper<>+0(SB), Z24, Z23
+	VMULPS.BCST      60(SI), Z23, Z23
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z16, Z16
+	VPBROADCASTD     92(SI)(R11*1), Z25
+	VPADDW           Z25, Z15, Z25
+	VPMAXSW          Z25, Z21, Z21
+	VPADDD           Z19, Z18, Z18
+	VPADDD           Z17, Z16, Z16
+	VPADDD           Z18, Z16, Z16
+	VPADDD.BCST      direct2to0<>+0(SB), Z26, Z26
+	VCVTDQ2PS.RZ_SAE Z16, Z16
+	VRANGEPS         $0x0b, Z16, Z31, Z31
+	VMULPS           Z26, Z16, Z16
+	VMOVUPS          Z16, (R12)
+	VPANDD.BCST      directAbs<>+0(SB), Z16, Z16
+	VPMAXSW          Z20, Z21, Z20
+	VPROLD           $0x10, Z20, Z21
+	VPMAXSW          Z20, Z21, Z20
+	VPMINSD          Z20, Z30, Z30
+	VPMAXSD          Z20, Z16, Z16
+	VPANDD.BCST      directField<>+0(SB), Z16, Z16
+	VPSUBD.BCST      direct2to25<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, (R12)(R9*1)
+	ADDQ             $0x00000060, SI
+	ADDQ             $0x00000100, R12
+	DECQ             R13
+	JNZ              outputsRow
+	ADDQ             $0x00000040, AX
+	ADDQ             $0x00000040, DI
+	DECQ             R14
+	JNZ              outputs
+	SUBQ             $0x00000100, AX
+	SUBQ             $0x00000100, DI
+	ADDQ             $0x00000800, AX
+	ADDQ             BX, DX
+	DECQ             CX
+	JNZ              group
+	MOVL             $0x20800000, AX
+	VPBROADCASTD     AX, Z22
+	MOVL             $0x4ef80000, AX
+	VPBROADCASTD     AX, Z23
+	VPCMPD           $0x01, Z22, Z30, K1
+	VCMPPS           $0x0d, Z23, Z31, K2
+	KORTESTW         K1, K2
+	SETNE            AL
+	MOVB             AL, doubt+48(FP)
+	VZEROUPPER
+	RET
+
+// func direct512BF16(w *uint32, ng int, x *byte, xg int, acc *float32, n int) (doubt bool)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, MMX+
+TEXT ·direct512BF16(SB), NOSPLIT, $0-49
+	MOVQ         w+0(FP), AX
+	MOVQ         ng+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         xg+24(FP), BX
+	MOVQ         acc+32(FP), DI
+	MOVQ         n+40(FP), R8
+	MOVL         $0x7fffffff, SI
+	VPBROADCASTD SI, Z30
+	VPXORD       Z31, Z31, Z31
+	VMOVDQU32    directTwice<>+0(SB), Z28
+	MOVL         $0x7fff7fff, SI
+	VPBROADCASTD SI, Z29
+	MOVQ         R8, R9
+	SHLQ         $0x08, R9
+	MOVQ         $0x00000004, R14
+
+first:
+	VPANDD (AX), Z29, Z8
+	VPANDD 256(AX), Z29, Z9
+	VPANDD 512(AX), Z29, Z10
+	VPANDD 768(AX), Z29, Z11
+	VPANDD 1024(AX), Z29, Z12
+	VPANDD 1280(AX), Z29, Z13
+	VPANDD 1536(AX), Z29, Z14
+	VPANDD 1792(AX), Z29, Z15
+	MOVQ   DX, SI
+	MOVQ   DI, R12
+	MOVQ   R8, R13
+
+firstRow:
+	VPBROADCASTD 64(SI), Z20
+	VPADDW       Z20, Z8, Z20
+	VPBROADCASTD 68(SI), Z21
+	VPADDW       Z21, Z9, Z21
+	VPBROADCASTD 72(SI), Z25
+	VPADDW       Z25, Z10, Z25
+	VPMAXSW      Z25, Z20, Z20
+	VPBROADCASTD 76(SI), Z25
+	VPADDW       Z25, Z11, Z25
+	VPMAXSW      Z25, Z21, Z21
+	VPBROADCASTD 80(SI), Z25
+	VPADDW       Z25, Z12, Z25
+	VPMAXSW      Z25, Z20, Z20
+	VPBROADCASTD 84(SI), Z25
+	VPADDW       Z25, Z13, Z25
+	VPMAXSW      Z25, Z21, Z21
+	VPBROADCASTD 88(SI), Z25
+	VPADDW       Z25, Z14, Z25
+	VPMAXSW      Z25, Z20, Z20
+	VPBROADCASTD 92(SI), Z25
+	VPADDW       Z25, Z15, Z25
+	VPMAXSW      Z25, Z21, Z21
+	VPXORD       Z22, Z22, Z22
+	VPMAXSW      Z20, Z21, Z20
+	VPROLD       $0x10, Z20, Z21
+	VPMAXSW      Z20, Z21, Z20
+	VPMINSD      Z20, Z30, Z30
+	VPMAXSD      Z20, Z22, Z22
+	VPANDD.BCST  directField<>+0(SB), Z22, Z22
+	VPSUBD.BCST  direct2to25<>+0(SB), Z22, Z22
+	VMOVDQU32    Z22, (R12)(R9*1)
+	ADDQ         $0x00000060, SI
+	ADDQ         $0x00000100, R12
+	DECQ         R13
+	JNZ          firstRow
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, DI
+	DECQ         R14
+	JNZ          first
+	SUBQ         $0x00000100, AX
+	SUBQ         $0x00000100, DI
+	MOVQ         $0x00000800, R10
+	MOVQ         BX, R11
+	LEAQ         8192(AX), R15
+
+group:
+	CMPQ CX, $0x00000001
+	JNE  more
+	XORQ R10, R10
+	XORQ R11, R11
+
+more:
+	MOVQ $0x00000004, R14
+
+outputs:
+	VMOVDQU32  (AX), Z0
+	VPANDD     (AX)(R10*1), Z29, Z8
+	PREFETCHT0 (R15)
+	VMOVDQU32  256(AX), Z1
+	VPANDD     256(AX)(R10*1), Z29, Z9
+	PREFETCHT0 64(R15)
+	VMOVDQU32  512(AX), Z2
+	VPANDD     512(AX)(R10*1), Z29, Z10
+	PREFETCHT0 128(R15)
+	VMOVDQU32  768(AX), Z3
+	VPANDD     768(AX)(R10*1), Z29, Z11
+	PREFETCHT0 192(R15)
+	VMOVDQU32  1024(AX), Z4
+	VPANDD     1024(AX)(R10*1), Z29, Z12
+	PREFETCHT0 256(R15)
+	VMOVDQU32  1280(AX), Z5
+	VPANDD     1280(AX)(R10*1), Z29, Z13
+	PREFETCHT0 320(R15)
+	VMOVDQU32  1536(AX), Z6
+	VPANDD     1536(AX)(R10*1), Z29, Z14
+	PREFETCHT0 384(R15)
+	VMOVDQU32  1792(AX), Z7
+	VPANDD     1792(AX)(R10*1), Z29, Z15
+	PREFETCHT0 448(R15)
+	ADDQ       $0x00000200, R15
+	MOVQ       DX, SI
+	MOVQ       DI, R12
+	MOVQ       R8, R13
+
+outputsRow:
+	VMOVDQU32        (R12)(R9*1), Z26
+	VPSHUFB          Z28, Z26, Z27
+	VMOVUPS          (R12), Z16
+	VPSUBD           Z26, Z16, Z16
+	VCVTTPS2DQ       Z16, Z16
+	VPSUBW           Z27, Z0, Z24
+	VPXORD           Z17, Z17, Z17
+	QUAD             $0x00264c52503ee262
+	VCVTTPS2DQ       Z17, Z17
+	VPXORD           Z18, Z18, Z18
+	QUAD             $0x01265452503ee262
+	VCVTTPS2DQ       Z18, Z18
+	VPBROADCASTD     64(SI)(R11*1), Z20
+	VPADDW           Z20, Z8, Z20
+	VPSUBW           Z27, Z1, Z24
+	VPXORD           Z19, Z19, Z19
+	QUAD             $0x02265c52503ee262
+	VCVTTPS2DQ       Z19, Z19
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x03267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z16, Z16
+	VPBROADCASTD     68(SI)(R11*1), Z21
+	VPADDW           Z21, Z9, Z21
+	VPSUBW           Z27, Z2, Z24
+	VPXORD           Z22, Z22, Z22
+	QUAD             $0x04267452503ee262
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z17, Z17
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x05267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z18, Z18
+	VPBROADCASTD     72(SI)(R11*1), Z25
+	VPADDW           Z25, Z10, Z25
+	VPMAXSW          Z25, Z20, Z20
+	VPSUBW           Z27, Z3, Z24
+	VPXORD           Z22, Z22, Z22
+	QUAD             $0x06267452503ee262
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z19, Z19
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x07267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z16, Z16
+	VPBROADCASTD     76(SI)(R11*1), Z25
+	VPADDW           Z25, Z11, Z25
+	VPMAXSW          Z25, Z21, Z21
+	VPSUBW           Z27, Z4, Z24
+	VPXORD           Z22, Z22, Z22
+	QUAD             $0x08267452503ee262
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z17, Z17
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x09267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z18, Z18
+	VPBROADCASTD     80(SI)(R11*1), Z25
+	VPADDW           Z25, Z12, Z25
+	VPMAXSW          Z25, Z20, Z20
+	VPSUBW           Z27, Z5, Z24
+	VPXORD           Z22, Z22, Z22
+	QUAD             $0x0a267452503ee262
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z19, Z19
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x0b267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z16, Z16
+	VPBROADCASTD     84(SI)(R11*1), Z25
+	VPADDW           Z25, Z13, Z25
+	VPMAXSW          Z25, Z21, Z21
+	VPSUBW           Z27, Z6, Z24
+	VPXORD           Z22, Z22, Z22
+	QUAD             $0x0c267452503ee262
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z17, Z17
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x0d267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z18, Z18
+	VPBROADCASTD     88(SI)(R11*1), Z25
+	VPADDW           Z25, Z14, Z25
+	VPMAXSW          Z25, Z20, Z20
+	VPSUBW           Z27, Z7, Z24
+	VPXORD           Z22, Z22, Z22
+	QUAD             $0x0e267452503ee262
+	VCVTTPS2DQ       Z22, Z22
+	VPADDD           Z22, Z19, Z19
+	VPXORD           Z23, Z23, Z23
+	QUAD             $0x0f267c52503ee262
+	VCVTTPS2DQ       Z23, Z23
+	VPADDD           Z23, Z16, Z16
+	VPBROADCASTD     92(SI)(R11*1), Z25
+	VPADDW           Z25, Z15, Z25
+	VPMAXSW          Z25, Z21, Z21
+	VPADDD           Z19, Z18, Z18
+	VPADDD           Z17, Z16, Z16
+	VPADDD           Z18, Z16, Z16
+	VPADDD.BCST      direct2to0<>+0(SB), Z26, Z26
+	VCVTDQ2PS.RZ_SAE Z16, Z16
+	VRANGEPS         $0x0b, Z16, Z31, Z31
+	VMULPS           Z26, Z16, Z16
+	VMOVUPS          Z16, (R12)
+	VPANDD.BCST      directAbs<>+0(SB), Z16, Z16
+	VPMAXSW          Z20, Z21, Z20
+	VPROLD           $0x10, Z20, Z21
+	VPMAXSW          Z20, Z21, Z20
+	VPMINSD          Z20, Z30, Z30
+	VPMAXSD          Z20, Z16, Z16
+	VPANDD.BCST      directField<>+0(SB), Z16, Z16
+	VPSUBD.BCST      direct2to25<>+0(SB), Z16, Z16
+	VMOVDQU32        Z16, (R12)(R9*1)
+	ADDQ             $0x00000060, SI
+	ADDQ             $0x00000100, R12
+	DECQ             R13
+	JNZ              outputsRow
+	ADDQ             $0x00000040, AX
+	ADDQ             $0x00000040, DI
+	DECQ             R14
+	JNZ              outputs
+	SUBQ             $0x00000100, AX
+	SUBQ             $0x00000100, DI
+	ADDQ             $0x00000800, AX
+	ADDQ             BX, DX
+	DECQ             CX
+	JNZ              group
+	MOVL             $0x20800000, AX
+	VPBROADCASTD     AX, Z22
+	MOVL             $0x4ef80000, AX
+	VPBROADCASTD     AX, Z23
+	VPCMPD           $0x01, Z22, Z30, K1
+	VCMPPS           $0x0d, Z23, Z31, K2
+	KORTESTW         K1, K2
+	SETNE            AL
+	MOVB             AL, doubt+48(FP)
+	VZEROUPPER
+	RET
+
 // func transpose512(w *uint16, stride int, buf *uint32)
 // Requires: AVX, AVX512F
 TEXT ·transpose512(SB), NOSPLIT, $0-24
@@ -1903,31 +2450,31 @@ row:
 	VMULPS       Y11, Y9, Y9
 	VMOVUPS      Y9, (R9)
 	VPABSD       Y1, Y8
-	VPMAXUD      Y8, Y15, Y15
 	VPSRLD       $0x18, Y8, Y10
 	VPANDN       Y8, Y10, Y10
 	VPSIGND      Y1, Y10, Y10
 	VCVTDQ2PS    Y10, Y10
+	VPMAXUD      Y8, Y15, Y15
 	VMOVDQU      c127<>+0(SB), Y12
 	VPSUBD       Y5, Y12, Y12
 	VMULPS       Y12, Y10, Y10
 	VMOVUPS      Y10, 32(R9)
 	VPABSD       Y2, Y8
-	VPMAXUD      Y8, Y15, Y15
 	VPSRLD       $0x18, Y8, Y9
 	VPANDN       Y8, Y9, Y9
 	VPSIGND      Y2, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
+	VPMAXUD      Y8, Y15, Y15
 	VMOVDQU      c127<>+0(SB), Y11
 	VPSUBD       Y6, Y11, Y11
 	VMULPS       Y11, Y9, Y9
 	VMOVUPS      Y9, 64(R9)
 	VPABSD       Y3, Y8
-	VPMAXUD      Y8, Y15, Y15
 	VPSRLD       $0x18, Y8, Y10
 	VPANDN       Y8, Y10, Y10
 	VPSIGND      Y3, Y10, Y10
 	VCVTDQ2PS    Y10, Y10
+	VPMAXUD      Y8, Y15, Y15
 	VMOVDQU      c127<>+0(SB), Y12
 	VPSUBD       Y7, Y12, Y12
 	VMULPS       Y12, Y10, Y10
@@ -2270,31 +2817,31 @@ last:
 	VMULPS       Y11, Y9, Y9
 	VMOVUPS      Y9, (R9)
 	VPABSD       Y1, Y8
-	VPMAXUD      Y8, Y15, Y15
 	VPSRLD       $0x18, Y8, Y10
 	VPANDN       Y8, Y10, Y10
 	VPSIGND      Y1, Y10, Y10
 	VCVTDQ2PS    Y10, Y10
+	VPMAXUD      Y8, Y15, Y15
 	VMOVDQU      c127<>+0(SB), Y12
 	VPSUBD       Y5, Y12, Y12
 	VMULPS       Y12, Y10, Y10
 	VMOVUPS      Y10, 32(R9)
 	VPABSD       Y2, Y8
-	VPMAXUD      Y8, Y15, Y15
 	VPSRLD       $0x18, Y8, Y9
 	VPANDN       Y8, Y9, Y9
 	VPSIGND      Y2, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
+	VPMAXUD      Y8, Y15, Y15
 	VMOVDQU      c127<>+0(SB), Y11
 	VPSUBD       Y6, Y11, Y11
 	VMULPS       Y11, Y9, Y9
 	VMOVUPS      Y9, 64(R9)
 	VPABSD       Y3, Y8
-	VPMAXUD      Y8, Y15, Y15
 	VPSRLD       $0x18, Y8, Y10
 	VPANDN       Y8, Y10, Y10
 	VPSIGND      Y3, Y10, Y10
 	VCVTDQ2PS    Y10, Y10
+	VPMAXUD      Y8, Y15, Y15
 	VMOVDQU      c127<>+0(SB), Y12
 	VPSUBD       Y7, Y12, Y12
 	VMULPS       Y12, Y10, Y10
@@ -2313,6 +2860,321 @@ cleanLast:
 	ADDQ DX, CX
 	DECQ DI
 	JNZ  group
+	VZEROUPPER
+	RET
+
+DATA direct2to25x8<>+0(SB)/4, $0x4c000000
+DATA direct2to25x8<>+4(SB)/4, $0x4c000000
+DATA direct2to25x8<>+8(SB)/4, $0x4c000000
+DATA direct2to25x8<>+12(SB)/4, $0x4c000000
+DATA direct2to25x8<>+16(SB)/4, $0x4c000000
+DATA direct2to25x8<>+20(SB)/4, $0x4c000000
+DATA direct2to25x8<>+24(SB)/4, $0x4c000000
+DATA direct2to25x8<>+28(SB)/4, $0x4c000000
+GLOBL direct2to25x8<>(SB), RODATA|NOPTR, $32
+
+DATA direct2to0x8<>+0(SB)/4, $0x3f800000
+DATA direct2to0x8<>+4(SB)/4, $0x3f800000
+DATA direct2to0x8<>+8(SB)/4, $0x3f800000
+DATA direct2to0x8<>+12(SB)/4, $0x3f800000
+DATA direct2to0x8<>+16(SB)/4, $0x3f800000
+DATA direct2to0x8<>+20(SB)/4, $0x3f800000
+DATA direct2to0x8<>+24(SB)/4, $0x3f800000
+DATA direct2to0x8<>+28(SB)/4, $0x3f800000
+GLOBL direct2to0x8<>(SB), RODATA|NOPTR, $32
+
+DATA directFieldx8<>+0(SB)/4, $0x7f800000
+DATA directFieldx8<>+4(SB)/4, $0x7f800000
+DATA directFieldx8<>+8(SB)/4, $0x7f800000
+DATA directFieldx8<>+12(SB)/4, $0x7f800000
+DATA directFieldx8<>+16(SB)/4, $0x7f800000
+DATA directFieldx8<>+20(SB)/4, $0x7f800000
+DATA directFieldx8<>+24(SB)/4, $0x7f800000
+DATA directFieldx8<>+28(SB)/4, $0x7f800000
+GLOBL directFieldx8<>(SB), RODATA|NOPTR, $32
+
+DATA directAbsx8<>+0(SB)/4, $0x7fffffff
+DATA directAbsx8<>+4(SB)/4, $0x7fffffff
+DATA directAbsx8<>+8(SB)/4, $0x7fffffff
+DATA directAbsx8<>+12(SB)/4, $0x7fffffff
+DATA directAbsx8<>+16(SB)/4, $0x7fffffff
+DATA directAbsx8<>+20(SB)/4, $0x7fffffff
+DATA directAbsx8<>+24(SB)/4, $0x7fffffff
+DATA directAbsx8<>+28(SB)/4, $0x7fffffff
+GLOBL directAbsx8<>(SB), RODATA|NOPTR, $32
+
+// func direct256(w *uint32, ng int, x *byte, xg int, acc *float32, n int) (doubt bool)
+// Requires: AVX, AVX2, MMX+
+TEXT ·direct256(SB), NOSPLIT, $0-49
+	MOVQ         w+0(FP), AX
+	MOVQ         ng+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         xg+24(FP), BX
+	MOVQ         acc+32(FP), SI
+	MOVQ         n+40(FP), DI
+	MOVL         $0x7fffffff, R8
+	VMOVD        R8, X13
+	VPBROADCASTD X13, Y13
+	VPXOR        Y14, Y14, Y14
+	MOVL         $0x7fff7fff, R8
+	VMOVD        R8, X11
+	VPBROADCASTD X11, Y11
+	MOVL         $0xffff0000, R8
+	VMOVD        R8, X12
+	VPBROADCASTD X12, Y12
+	MOVQ         DI, R8
+	SHLQ         $0x07, R8
+	MOVQ         $0x00000004, R14
+
+first:
+	MOVQ DX, R12
+	MOVQ SI, R11
+	MOVQ DI, R13
+
+firstRow:
+	VPBROADCASTD 64(R12), Y7
+	VPAND        (AX), Y11, Y8
+	VPADDW       Y7, Y8, Y3
+	VPBROADCASTD 68(R12), Y7
+	VPAND        128(AX), Y11, Y8
+	VPADDW       Y7, Y8, Y4
+	VPBROADCASTD 72(R12), Y7
+	VPAND        256(AX), Y11, Y8
+	VPADDW       Y7, Y8, Y7
+	VPMAXSW      Y7, Y3, Y3
+	VPBROADCASTD 76(R12), Y7
+	VPAND        384(AX), Y11, Y8
+	VPADDW       Y7, Y8, Y7
+	VPMAXSW      Y7, Y4, Y4
+	VPBROADCASTD 80(R12), Y7
+	VPAND        512(AX), Y11, Y8
+	VPADDW       Y7, Y8, Y7
+	VPMAXSW      Y7, Y3, Y3
+	VPBROADCASTD 84(R12), Y7
+	VPAND        640(AX), Y11, Y8
+	VPADDW       Y7, Y8, Y7
+	VPMAXSW      Y7, Y4, Y4
+	VPBROADCASTD 88(R12), Y7
+	VPAND        768(AX), Y11, Y8
+	VPADDW       Y7, Y8, Y7
+	VPMAXSW      Y7, Y3, Y3
+	VPBROADCASTD 92(R12), Y7
+	VPAND        896(AX), Y11, Y8
+	VPADDW       Y7, Y8, Y7
+	VPMAXSW      Y7, Y4, Y4
+	VPXOR        Y0, Y0, Y0
+	VPMAXSW      Y3, Y4, Y3
+	VPSLLD       $0x10, Y3, Y4
+	VPMAXSW      Y3, Y4, Y3
+	VPMINSD      Y3, Y13, Y13
+	VPMAXSD      Y3, Y0, Y0
+	VPAND        directFieldx8<>+0(SB), Y0, Y0
+	VMOVDQU      direct2to25x8<>+0(SB), Y7
+	VPSUBD       Y0, Y7, Y7
+	VMOVDQU      Y7, (R11)(R8*1)
+	ADDQ         $0x00000060, R12
+	ADDQ         $0x00000080, R11
+	DECQ         R13
+	JNZ          firstRow
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, SI
+	DECQ         R14
+	JNZ          first
+	SUBQ         $0x00000080, AX
+	SUBQ         $0x00000080, SI
+	MOVQ         $0x00000400, R9
+	MOVQ         BX, R10
+	LEAQ         8192(AX), R15
+
+group:
+	CMPQ CX, $0x00000001
+	JNE  more
+	XORQ R9, R9
+	XORQ R10, R10
+
+more:
+	MOVQ $0x00000004, R14
+
+outputs:
+	PREFETCHT0 (R15)
+	PREFETCHT0 64(R15)
+	PREFETCHT0 128(R15)
+	PREFETCHT0 192(R15)
+	ADDQ       $0x00000100, R15
+	MOVQ       DX, R12
+	MOVQ       SI, R11
+	MOVQ       DI, R13
+
+outputsRow:
+	VMOVDQU      (R11)(R8*1), Y9
+	VPSHUFB      directTwice<>+0(SB), Y9, Y10
+	VPADDD       (R11), Y9, Y0
+	VCVTTPS2DQ   Y0, Y0
+	VPADDW       (AX), Y10, Y5
+	VPSLLD       $0x10, Y5, Y1
+	VBROADCASTSS (R12), Y7
+	VMULPS       Y7, Y1, Y1
+	VCVTTPS2DQ   Y1, Y1
+	VPAND        Y12, Y5, Y2
+	VBROADCASTSS 4(R12), Y7
+	VMULPS       Y7, Y2, Y2
+	VCVTTPS2DQ   Y2, Y2
+	VPBROADCASTD 64(R12)(R10*1), Y7
+	VPAND        (AX)(R9*1), Y11, Y8
+	VPADDW       Y7, Y8, Y3
+	VPADDW       128(AX), Y10, Y5
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 8(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y2, Y2
+	VPAND        Y12, Y5, Y6
+	VBROADCASTSS 12(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y0, Y0
+	VPBROADCASTD 68(R12)(R10*1), Y7
+	VPAND        128(AX)(R9*1), Y11, Y8
+	VPADDW       Y7, Y8, Y4
+	VPADDW       256(AX), Y10, Y5
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 16(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y1, Y1
+	VPAND        Y12, Y5, Y6
+	VBROADCASTSS 20(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y2, Y2
+	VPBROADCASTD 72(R12)(R10*1), Y7
+	VPAND        256(AX)(R9*1), Y11, Y8
+	VPADDW       Y7, Y8, Y7
+	VPMAXSW      Y7, Y3, Y3
+	VPADDW       384(AX), Y10, Y5
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 24(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y0, Y0
+	VPAND        Y12, Y5, Y6
+	VBROADCASTSS 28(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y1, Y1
+	VPBROADCASTD 76(R12)(R10*1), Y7
+	VPAND        384(AX)(R9*1), Y11, Y8
+	VPADDW       Y7, Y8, Y7
+	VPMAXSW      Y7, Y4, Y4
+	VPADDW       512(AX), Y10, Y5
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 32(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y2, Y2
+	VPAND        Y12, Y5, Y6
+	VBROADCASTSS 36(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y0, Y0
+	VPBROADCASTD 80(R12)(R10*1), Y7
+	VPAND        512(AX)(R9*1), Y11, Y8
+	VPADDW       Y7, Y8, Y7
+	VPMAXSW      Y7, Y3, Y3
+	VPADDW       640(AX), Y10, Y5
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 40(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y1, Y1
+	VPAND        Y12, Y5, Y6
+	VBROADCASTSS 44(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y2, Y2
+	VPBROADCASTD 84(R12)(R10*1), Y7
+	VPAND        640(AX)(R9*1), Y11, Y8
+	VPADDW       Y7, Y8, Y7
+	VPMAXSW      Y7, Y4, Y4
+	VPADDW       768(AX), Y10, Y5
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 48(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y0, Y0
+	VPAND        Y12, Y5, Y6
+	VBROADCASTSS 52(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y1, Y1
+	VPBROADCASTD 88(R12)(R10*1), Y7
+	VPAND        768(AX)(R9*1), Y11, Y8
+	VPADDW       Y7, Y8, Y7
+	VPMAXSW      Y7, Y3, Y3
+	VPADDW       896(AX), Y10, Y5
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 56(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y2, Y2
+	VPAND        Y12, Y5, Y6
+	VBROADCASTSS 60(R12), Y7
+	VMULPS       Y7, Y6, Y6
+	VCVTTPS2DQ   Y6, Y6
+	VPADDD       Y6, Y0, Y0
+	VPBROADCASTD 92(R12)(R10*1), Y7
+	VPAND        896(AX)(R9*1), Y11, Y8
+	VPADDW       Y7, Y8, Y7
+	VPMAXSW      Y7, Y4, Y4
+	VPADDD       Y1, Y0, Y0
+	VPADDD       Y2, Y0, Y0
+	VMOVDQU      direct2to0x8<>+0(SB), Y8
+	VPSUBD       Y9, Y8, Y8
+	VPABSD       Y0, Y5
+	VPSRLD       $0x18, Y5, Y6
+	VPANDN       Y5, Y6, Y6
+	VPSIGND      Y0, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMAXUD      Y5, Y14, Y14
+	VMULPS       Y8, Y6, Y6
+	VMOVUPS      Y6, (R11)
+	VPAND        directAbsx8<>+0(SB), Y6, Y0
+	VPMAXSW      Y3, Y4, Y3
+	VPSLLD       $0x10, Y3, Y4
+	VPMAXSW      Y3, Y4, Y3
+	VPMINSD      Y3, Y13, Y13
+	VPMAXSD      Y3, Y0, Y0
+	VPAND        directFieldx8<>+0(SB), Y0, Y0
+	VMOVDQU      direct2to25x8<>+0(SB), Y7
+	VPSUBD       Y0, Y7, Y7
+	VMOVDQU      Y7, (R11)(R8*1)
+	ADDQ         $0x00000060, R12
+	ADDQ         $0x00000080, R11
+	DECQ         R13
+	JNZ          outputsRow
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, SI
+	DECQ         R14
+	JNZ          outputs
+	SUBQ         $0x00000080, AX
+	SUBQ         $0x00000080, SI
+	ADDQ         $0x00000400, AX
+	ADDQ         BX, DX
+	DECQ         CX
+	JNZ          group
+	MOVL         $0x20800000, AX
+	VMOVD        AX, X5
+	VPBROADCASTD X5, Y5
+	VPCMPGTD     Y13, Y5, Y5
+	MOVL         $0x7c000000, AX
+	VMOVD        AX, X6
+	VPBROADCASTD X6, Y6
+	VPMAXUD      Y6, Y14, Y6
+	VPCMPEQD     Y6, Y14, Y6
+	VPOR         Y5, Y6, Y5
+	VPTEST       Y5, Y5
+	SETNE        AL
+	MOVB         AL, doubt+48(FP)
 	VZEROUPPER
 	RET
 
@@ -2974,9 +3836,9 @@ row:
 	VZEROUPPER
 	RET
 
-// func packX256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
+// func packSpread256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
 // Requires: AVX, AVX2
-TEXT ·packX256(SB), NOSPLIT, $0-40
+TEXT ·packSpread256(SB), NOSPLIT, $0-40
 	MOVQ         x+0(FP), AX
 	MOVQ         ng+8(FP), CX
 	MOVQ         dst+16(FP), DX
@@ -3034,6 +3896,99 @@ group:
 	JNZ       group
 	VZEROUPPER
 	RET
+
+// func packFloats256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
+// Requires: AVX, AVX2
+TEXT ·packFloats256(SB), NOSPLIT, $0-40
+	MOVQ         x+0(FP), AX
+	MOVQ         ng+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVQ         xg+24(FP), BX
+	MOVL         scale+32(FP), SI
+	VMOVD        SI, X8
+	VPBROADCASTD X8, Y8
+	MOVL         base+36(FP), SI
+	VMOVD        SI, X9
+	VPBROADCASTD X9, Y9
+	MOVL         $0x7f807f80, SI
+	VMOVD        SI, X10
+	VPBROADCASTD X10, Y10
+	MOVL         $0xffff0000, SI
+	VMOVD        SI, X11
+	VPBROADCASTD X11, Y11
+
+group:
+	VPMOVZXWD (AX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMULPS    Y8, Y0, Y0
+	VMOVUPS   Y0, (DX)
+	VPMOVZXWD 16(AX), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VMULPS    Y8, Y1, Y1
+	VMOVUPS   Y1, 32(DX)
+	VPAND     (AX), Y10, Y2
+	VPSUBW    Y9, Y2, Y2
+	VMOVDQU   Y2, 64(DX)
+	ADDQ      $0x00000020, AX
+	ADDQ      BX, DX
+	DECQ      CX
+	JNZ       group
+	VZEROUPPER
+	RET
+
+// func packPairs256(x *uint16, ng int, dst *byte, xg int, scale uint32, base uint32)
+// Requires: AVX, AVX2
+TEXT ·packPairs256(SB), NOSPLIT, $0-40
+	MOVQ         x+0(FP), AX
+	MOVQ         ng+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVQ         xg+24(FP), BX
+	MOVL         scale+32(FP), SI
+	VMOVD        SI, X8
+	VPBROADCASTD X8, Y8
+	MOVL         base+36(FP), SI
+	VMOVD        SI, X9
+	VPBROADCASTD X9, Y9
+	MOVL         $0x7f807f80, SI
+	VMOVD        SI, X10
+	VPBROADCASTD X10, Y10
+	MOVL         $0xffff0000, SI
+	VMOVD        SI, X11
+	VPBROADCASTD X11, Y11
+	VMOVDQU      apart<>+0(SB), Y12
+
+group:
+	VPMOVZXWD (AX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMULPS    Y8, Y0, Y0
+	VPAND     Y11, Y0, Y0
+	VPSRLVD   Y12, Y0, Y0
+	VMOVUPS   Y0, (DX)
+	VPMOVZXWD 16(AX), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VMULPS    Y8, Y1, Y1
+	VPAND     Y11, Y1, Y1
+	VPSRLVD   Y12, Y1, Y1
+	VMOVUPS   Y1, 32(DX)
+	VPAND     (AX), Y10, Y2
+	VPSUBW    Y9, Y2, Y2
+	VMOVDQU   Y2, 64(DX)
+	ADDQ      $0x00000020, AX
+	ADDQ      BX, DX
+	DECQ      CX
+	JNZ       group
+	VZEROUPPER
+	RET
+
+DATA apart<>+0(SB)/4, $0x00000010
+DATA apart<>+4(SB)/4, $0x00000000
+DATA apart<>+8(SB)/4, $0x00000010
+DATA apart<>+12(SB)/4, $0x00000000
+DATA apart<>+16(SB)/4, $0x00000010
+DATA apart<>+20(SB)/4, $0x00000000
+DATA apart<>+24(SB)/4, $0x00000010
+DATA apart<>+28(SB)/4, $0x00000000
+GLOBL apart<>(SB), RODATA|NOPTR, $32
 
 // func rowMax256(x *uint16, ng int) uint32
 // Requires: AVX, AVX2

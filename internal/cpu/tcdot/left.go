@@ -58,14 +58,22 @@ func pow2(e int) uint32 {
 
 func float(b uint32) float32 { return math.Float32frombits(b) }
 
-// Left is an operand of N rows of K values, made ready for the vectors: groups of 16 k by row, each 16 FP32 scaled so that
-// the row's top is 2^0, and 16 exponent bytes, four times each. It may serve any number of products at once.
+// Left is an operand of N rows of K values. It may serve any number of products, one at a time, which make it ready in the forms
+// that they need.
 type Left struct {
 	n, k   int
 	rows   [][]contract.BF16
 	top    []int
-	packed []byte
+	spread form // for panels
+	floats form // for packed weights as they lie
+	pairs  form // the same for instructions on BF16
 	tail   [group]uint16
+}
+
+// form is a Left made ready for the vectors, once a product has asked for it: groups of 16 k by row.
+type form struct {
+	data []byte
+	made bool
 }
 
 func (l *Left) groups() int { return (l.k + group - 1) / group }
@@ -80,28 +88,51 @@ func (l *Left) Set(rows [][]contract.BF16) {
 	for i, r := range rows {
 		l.top[i] = Top(r)
 	}
-	if len(found) == 0 || l.n == 0 || l.k == 0 {
-		return
+	l.spread.made, l.floats.made, l.pairs.made = false, false, false
+}
+
+const (
+	spreadSize = 128 // bytes of a group of a row: 16 FP32 scaled so that the row's top is 2^0, 16 exponent bytes, four times each
+	directSize = 96  // 16 FP32 scaled alike, or BF16 each paired with a zero; 16 words of exponent fields less the top
+)
+
+// forPanels makes the rows ready to pass panels.
+func (l *Left) forPanels() []byte { return l.spread.fill(l, spreadSize, span, packSpread) }
+
+// forPacked makes the rows ready to pass packed weights.
+func (l *Left) forPacked(bf16 bool) []byte {
+	if bf16 {
+		return l.pairs.fill(l, directSize, 0, packPairs)
 	}
+	return l.floats.fill(l, directSize, 0, packFloats)
+}
+
+// fill packs the rows by the kernel pack, to which exponents count from below the top.
+func (f *form) fill(l *Left, size, below int, pack func(x *uint16, ng int, dst *byte, xg int, scale, base uint32)) []byte {
+	if f.made {
+		return f.data
+	}
+	f.made = true
 	g := l.groups()
-	l.packed = aligned(l.packed, g*l.n*128)
-	for i, r := range rows {
+	f.data = aligned(f.data, g*l.n*size)
+	for i, r := range l.rows {
 		top := l.top[i]
 		if top < minTop || top > maxTop {
 			top = zeroTop // such a row is never taken from here
 		}
-		scale, base := pow2(127-top), uint32(top-span)<<7
+		scale, base := pow2(127-top), uint32(top-below)<<7
 		base |= base << 16
 		row := words(r)
 		if l.k >= group {
-			packLeft(&row[0], l.k/group, &l.packed[i*128], l.n*128, scale, base)
+			pack(&row[0], l.k/group, &f.data[i*size], l.n*size, scale, base)
 		}
 		if l.k%group != 0 {
 			l.tail = [group]uint16{}
 			copy(l.tail[:], row[l.k/group*group:])
-			packLeft(&l.tail[0], 1, &l.packed[((g-1)*l.n+i)*128], l.n*128, scale, base)
+			pack(&l.tail[0], 1, &f.data[((g-1)*l.n+i)*size], l.n*size, scale, base)
 		}
 	}
+	return f.data
 }
 
 // grow gives n elements, of undefined contents.

@@ -67,6 +67,12 @@ func (p *Packed) chunk(m, k int) []uint32 {
 	return p.data[(m/p.isa.lanes*((p.k+31)/32)+k/32)*n:][:n]
 }
 
+// panel is the chunks of the rows from m on, which is the first of a panel.
+func (p *Packed) panel(m int) []uint32 {
+	n := p.isa.lanes * ((p.k + 31) / 32) * pairs
+	return p.data[m/p.isa.lanes*n:][:n]
+}
+
 func (p *Packed) at(m, k int) contract.BF16 {
 	lanes := p.isa.lanes
 	return contract.BF16(p.chunk(m/lanes*lanes, k)[k%32/2*lanes+m%lanes] >> (k % 2 * 16))

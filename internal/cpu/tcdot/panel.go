@@ -34,7 +34,8 @@ func (o *Worker) panelOf(p *product, n0, n, m0 int) {
 		s.finish[how](&acc[0], &o.scale[0], &dst[0], 4*stride, n)
 		how |= 1
 	}
-	bytes, per := p.x.n*128, p.segment/group // bytes of a group of the left operand, groups of a segment
+	x := p.x.forPanels()
+	bytes, per := p.x.n*spreadSize, p.segment/group // bytes of a group of the left operand, groups of a segment
 	for g, end := 0, p.x.groups(); g < end; g += 2 {
 		o.expand(&p.r, m0, wide, g*group)
 		for h := g; h < min(g+2, end); {
@@ -46,7 +47,7 @@ func (o *Worker) panelOf(p *product, n0, n, m0 int) {
 				}
 				to = min(to, (h/per+1)*per)
 			}
-			s.core(&o.panel[(h-g)*group*s.stride()], &p.x.packed[h*bytes+n0*128], bytes, &acc[0], n, to-h, &bad[0])
+			s.core(&o.panel[(h-g)*group*s.stride()], &x[h*bytes+n0*spreadSize], bytes, &acc[0], n, to-h, &bad[0])
 			h = to
 		}
 	}

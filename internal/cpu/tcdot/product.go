@@ -14,19 +14,20 @@ const rowBlock = 32
 
 // Worker computes products for one goroutine, in buffers of its own.
 type Worker struct {
-	isa    *ISA
-	panel  []byte
-	pairs  []uint32
-	acc    []float32
-	tmp    []float32
-	side   []uint16
-	scale  []float32
-	bad    []byte
-	output []contract.BF16
-	flat   portable
-	folded Left
-	turned []contract.BF16
-	turns  [][]contract.BF16
+	isa         *ISA
+	panel       []byte
+	pairs       []uint32
+	acc         []float32
+	tmp         []float32
+	side        []uint16
+	scale       []float32
+	directScale []float32
+	bad         []byte
+	output      []contract.BF16
+	flat        portable
+	folded      Left
+	turned      []contract.BF16
+	turns       [][]contract.BF16
 }
 
 // NewWorker makes one for an instruction set of Sets.
@@ -37,7 +38,7 @@ func NewWorker(s *ISA) *Worker {
 		w.pairs = lines[uint32](pairs * s.lanes)
 		w.acc, w.tmp = lines[float32](rowBlock*s.lanes), lines[float32](rowBlock*s.lanes)
 		w.side = lines[uint16](32 * s.lanes)
-		w.scale, w.bad = make([]float32, rowBlock), make([]byte, rowBlock)
+		w.scale, w.directScale, w.bad = make([]float32, rowBlock), make([]float32, rowBlock), make([]byte, rowBlock)
 	}
 	return w
 }
@@ -110,7 +111,11 @@ func (o *Worker) run(p *product) {
 			o.slow(p, n0, n, p.from, p.to)
 			continue
 		}
+		direct := o.directFit(p, n0, n)
 		for m0 := p.from; m0 < p.to; m0 += o.isa.lanes {
+			if direct && p.to-m0 >= o.isa.lanes && o.directOf(p, n0, n, m0) {
+				continue
+			}
 			o.panelOf(p, n0, n, m0)
 		}
 	}

@@ -3,6 +3,7 @@
 package tcdot
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -30,7 +31,7 @@ func BenchmarkProduct(b *testing.B) {
 	x, h, d := normal(tokens*hidden, 1), normal(tokens*width, 1), normal(tokens*2*width, 1)
 	out := make([]float32, tokens*hidden)
 	accumulator := make([]float32, width*hidden)
-	for _, isa := range Sets() {
+	for _, isa := range rungs() {
 		o := NewWorker(isa)
 		pack := func(w []contract.BF16, k int) *Packed {
 			return o.Pack(w, k, make([]uint32, isa.Words(len(w)/k, k)))
@@ -64,9 +65,11 @@ func BenchmarkProduct(b *testing.B) {
 		}
 		if isa.Words(1, 1) > 0 {
 			packed, packedDown := pack(gateUp, hidden), pack(down, width)
+			for _, n := range []int{1, 2, 3, 8, tokens} {
+				products = append(products, product{fmt.Sprintf("packed-rows/m=1024/k=2048/n=%d", n), 2 * width * hidden * n,
+					dot(n, x, hidden, packed.Rows(), 2*width, 0)})
+			}
 			products = append(products,
-				product{"packed-rows/m=1024/k=2048/n=64", 2 * width * hidden * tokens, dot(tokens, x, hidden, packed.Rows(), 2*width, 0)},
-				product{"packed-rows/m=1024/k=2048/n=1", 2 * width * hidden, dot(1, x, hidden, packed.Rows(), 2*width, 0)},
 				product{"packed-columns/m=2048/k=1024/n=64", 2 * width * hidden * tokens, dot(tokens, d, 2*width, PackedColumns(packed), hidden, 0)},
 				product{"packed-columns/m=512/k=2048/n=64", width * hidden * tokens, dot(tokens, x, hidden, PackedColumns(packedDown), width, 0)})
 		}

@@ -78,20 +78,14 @@ func core256() {
 		}
 		run := y[15]
 		for j := range 4 {
-			// Clearing the bits A>>24 of A removes the bit that nearest-even
-			// would round by, so the conversion truncates.
 			t, u, v := y[8], y[9+j%2], y[11+j%2]
 			if j == 0 {
 				t = run
 			}
-			VPABSD(S[j], t)
+			truncate256(S[j], t, u)
 			if j > 0 {
 				VPMAXUD(t, run, run)
 			}
-			VPSRLD(Imm(24), t, u)
-			VPANDN(t, u, u)
-			VPSIGND(S[j], u, u)
-			VCVTDQ2PS(u, u)
 			VMOVDQU(c127, v)
 			VPSUBD(sc[j], v, v)
 			VMULPS(v, u, u)
@@ -135,6 +129,16 @@ func core256() {
 	JNZ(LabelRef("group"))
 	VZEROUPPER()
 	RET()
+}
+
+// truncate256 is int32 to FP32 toward zero, and the integer's magnitude. Clearing the bits A>>24 of A removes the bit that
+// nearest-even would round by.
+func truncate256(from, magnitude, to reg.VecPhysical) {
+	VPABSD(from, magnitude)
+	VPSRLD(Imm(24), magnitude, to)
+	VPANDN(magnitude, to, to)
+	VPSIGND(from, to, to)
+	VCVTDQ2PS(to, to)
 }
 
 func transpose256() {
@@ -363,10 +367,10 @@ func finish256() {
 	}
 }
 
-// packX256 serves AVX-512 too: the rows' layout has no lanes.
-func packX256() {
-	TEXT("packX256", NOSPLIT, "func(x *uint16, ng int, dst *byte, xg int, scale, base uint32)")
-	Doc("packX256 writes ng groups of one row: 16 FP32, 16 exponent bytes each four times.")
+// packSpread256 serves AVX-512 too: the rows' layout has no lanes.
+func packSpread256() {
+	TEXT("packSpread256", NOSPLIT, "func(x *uint16, ng int, dst *byte, xg int, scale, base uint32)")
+	Doc("packSpread256 writes ng groups of one row: 16 FP32, 16 exponent bytes each four times.")
 	x, ng, dst, xg := arg("x"), arg("ng"), arg("dst"), arg("xg")
 	y := ys
 	bcstReg(Load(Param("scale"), GP32()).(reg.GPVirtual), y[8])
@@ -392,6 +396,45 @@ func packX256() {
 		VPMULLD(y[12], y[0], y[0])
 		VMOVDQU(y[0], at(dst, 64+32*h))
 	}
+	ADDQ(U32(32), x)
+	ADDQ(xg, dst)
+	DECQ(ng)
+	JNZ(LabelRef("group"))
+	VZEROUPPER()
+	RET()
+}
+
+// packDirect256 does, too.
+func packDirect256(bf16 bool) {
+	name, of := "packFloats256", "16 FP32"
+	if bf16 {
+		name, of = "packPairs256", "16 pairs of a BF16 and a zero, the even ones' BF16 below"
+	}
+	TEXT(name, NOSPLIT, "func(x *uint16, ng int, dst *byte, xg int, scale, base uint32)")
+	Doc(name + " writes ng groups of one row: " + of + "; and 16 words of exponents.")
+	x, ng, dst, xg := arg("x"), arg("ng"), arg("dst"), arg("xg")
+	y := ys
+	bcstReg(Load(Param("scale"), GP32()).(reg.GPVirtual), y[8])
+	bcstReg(Load(Param("base"), GP32()).(reg.GPVirtual), y[9])
+	bcst(0x7F807F80, y[10])
+	bcst(0xFFFF0000, y[11])
+	if bf16 {
+		VMOVDQU(words("apart", 16, 0, 16, 0, 16, 0, 16, 0), y[12])
+	}
+	Label("group")
+	for h := range 2 {
+		VPMOVZXWD(at(x, 16*h), y[h])
+		VPSLLD(Imm(16), y[h], y[h])
+		VMULPS(y[8], y[h], y[h])
+		if bf16 {
+			VPAND(y[11], y[h], y[h]) // a subnormal may have more bits
+			VPSRLVD(y[12], y[h], y[h])
+		}
+		VMOVUPS(y[h], at(dst, 32*h))
+	}
+	VPAND(at(x, 0), y[10], y[2])
+	VPSUBW(y[9], y[2], y[2])
+	VMOVDQU(y[2], at(dst, 64))
 	ADDQ(U32(32), x)
 	ADDQ(xg, dst)
 	DECQ(ng)

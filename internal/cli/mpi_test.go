@@ -1,0 +1,222 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// mpirun is the program as n ranks.
+func mpirun(t *testing.T, n int, args ...string) *exec.Cmd {
+	t.Helper()
+	run, err := exec.LookPath("mpirun")
+	if err != nil {
+		if strings.Contains(os.Getenv("SAMEBIT_REQUIRE"), "mpi") {
+			t.Fatal("SAMEBIT_REQUIRE names mpi: found no mpirun")
+		}
+		t.Skip("found no mpirun: need an MPI")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flags []string
+	if openMPI(run) {
+		flags = []string{"--allow-run-as-root", "--oversubscribe"}
+	}
+	cmd := exec.Command(run, append(append(flags, "-np", strconv.Itoa(n), self), args...)...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	return cmd
+}
+
+// output is what the ranks print, and how the launcher ended: nil where the ranks did well and it alone does not end, as some
+// versions of Open MPI's do now and then.
+func output(cmd *exec.Cmd, limit time.Duration) (string, error) {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	hung := time.AfterFunc(limit, func() { cmd.Process.Kill() })
+	err := cmd.Wait()
+	if !hung.Stop() && strings.Contains(out.String(), " 0 failed") {
+		err = nil
+	}
+	return out.String(), err
+}
+
+func openMPI(run string) bool {
+	version, _ := exec.Command(run, "--version").Output()
+	return strings.Contains(string(version), "Open")
+}
+
+// The gate on processes gives the digests of one process.
+func TestGateOnProcesses(t *testing.T) {
+	args := []string{"gate", "--shape", "tiny", "--tokens", "16", "--workers", "1"}
+	var alone, stderr bytes.Buffer
+	if status := Main(args, &alone, &stderr); status != 0 {
+		t.Fatalf("exit status %d: %s", status, &stderr)
+	}
+	for _, grid := range [][]string{nil, {"--tp", "2"}, {"--tp", "3", "--ep", "1"}} {
+		n := 4
+		if len(grid) > 2 {
+			n = 3
+		}
+		out, err := output(mpirun(t, n, append(args, grid...)...), 2*time.Minute)
+		if err != nil {
+			t.Fatalf("%v: %v: %s", grid, err, out)
+		}
+		same := 0
+		for line := range strings.Lines(alone.String()) {
+			fields := strings.Fields(line)
+			if len(fields) < 3 || fields[1] != "pass" || strings.HasPrefix(line, "ranks-") {
+				continue
+			}
+			if same++; !strings.Contains(out, fields[2]) {
+				t.Errorf("%v: %s has digest %s in one process, and not here: %s", grid, fields[0], fields[2], out)
+			}
+		}
+		if same < 10 {
+			t.Errorf("compared %d digests", same)
+		}
+	}
+}
+
+// What one rank refuses ends all of them, with the reason, and with exit status 2.
+func TestRanksRefuse(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"gate", "--tp", "3"}, "need 3"},
+		{[]string{"gate", "--tp", "2", "--checkpoint", "nofolder"}, "nofolder"},
+		{[]string{"gate", "--shape", "tiny", "--tp", "4", "--ep", "2"}, "found 4 ranks: need 8"},
+	} {
+		start := time.Now()
+		out, err := output(mpirun(t, 4, c.args...), 25*time.Second)
+		if err == nil || !strings.Contains(out, c.want) || time.Since(start) > 30*time.Second {
+			t.Errorf("%v: %v after %v: %s: want %q", c.args, err, time.Since(start), out, c.want)
+		}
+	}
+}
+
+// A rank that is killed in the middle of its work ends the others within 30 seconds, with an exit status and a reason: the launcher
+// tells them. One that stands still gives no sign of life.
+func TestKilledRank(t *testing.T) {
+	t.Run("killed", func(t *testing.T) { stopRank(t, syscall.SIGKILL) })
+	if !testing.Short() {
+		t.Run("stopped", func(t *testing.T) { stopRank(t, syscall.SIGSTOP) })
+	}
+}
+
+func stopRank(t *testing.T, signal syscall.Signal) {
+	const ranks = 4
+	cmd := mpirun(t, ranks, "gate", "--shape", "mid", "--tokens", "1024", "--tp", "2")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var working []int
+	defer func() {
+		for _, pid := range working { // also one that stands still
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}()
+	defer cmd.Process.Kill()
+	for start := time.Now(); len(working) < ranks; time.Sleep(20 * time.Millisecond) {
+		if time.Since(start) > time.Minute {
+			t.Fatalf("found %d ranks at work: need %d: %s", len(working), ranks, &out)
+		}
+		working = atWork(t, cmd.Process.Pid)
+	}
+	killed := time.Now()
+	if err := syscall.Kill(working[1], signal); err != nil {
+		t.Fatal(err)
+	}
+	for slices.ContainsFunc(working, func(pid int) bool { return pid != working[1] && living(pid) }) {
+		if d := time.Since(killed); d > 30*time.Second {
+			t.Fatalf("the ranks did not end in %v: %s", d, &out)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	ended := time.Since(killed)
+	hung := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
+	defer hung.Stop()
+	if err := cmd.Wait(); err == nil {
+		t.Error("exit status 0: need another")
+	}
+	t.Logf("the others ended after %v: %s", ended, &out)
+	if !openMPI(cmd.Path) {
+		return // MPICH's launcher kills the other ranks at once, and gives the reason itself
+	}
+	reasons := 0
+	for r := range ranks {
+		for line := range strings.Lines(out.String()) {
+			if strings.Contains(line, fmt.Sprintf("rank %d of %d: ", r, ranks)) &&
+				(strings.Contains(line, "stopped by the launcher") || strings.Contains(line, "no sign of life of rank")) {
+				reasons++
+				break
+			}
+		}
+	}
+	if reasons < ranks-1 {
+		t.Errorf("%d ranks gave a reason: need %d: %s", reasons, ranks-1, &out)
+	}
+}
+
+// living says whether a process is neither gone nor about to be buried.
+func living(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return err == nil && !strings.HasPrefix(rest, "Z")
+}
+
+// atWork are the processes of this program below another that have computed for a while.
+func atWork(t *testing.T, launcher int) (pids []int) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := map[int]bool{launcher: true}
+	entries, _ := filepath.Glob("/proc/[0-9]*")
+	for range 3 { // of the launcher, of its daemon, of the daemon's
+		for _, e := range entries {
+			stat, err := os.ReadFile(e + "/stat")
+			if err != nil {
+				continue
+			}
+			_, rest, _ := strings.Cut(string(stat), ") ")
+			fields := strings.Fields(rest)
+			if parent, _ := strconv.Atoi(fields[1]); below[parent] {
+				pid, _ := strconv.Atoi(filepath.Base(e))
+				below[pid] = true
+			}
+		}
+	}
+	for pid := range below {
+		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if exe != self || err != nil {
+			continue
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if ticks, _ := strconv.Atoi(strings.Fields(rest)[11]); ticks >= 20 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

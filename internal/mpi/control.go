@@ -1,0 +1,181 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// What ranks say of themselves.
+const (
+	alive = 'a'
+	fails = 'f' // and why
+	bye   = 'b'
+)
+
+const words = 512 // bytes of a message of control
+
+// control is what passes between this rank and another beside the data.
+type control struct {
+	in    request
+	out   []request // messages that are not sent yet
+	heard time.Time
+	left  bool
+}
+
+// watch begins to listen to all ranks, and to give them signs of life.
+func (w *World) watch() error {
+	w.control = make([]control, w.size)
+	for r := range w.control {
+		w.control[r].heard = time.Now()
+		if r != w.rank {
+			if err := w.listen(r); err != nil {
+				return err
+			}
+		}
+	}
+	w.watched.Go(func() {
+		next := time.Now()
+		for {
+			w.mu.Lock()
+			w.hear()
+			if now := time.Now(); now.After(next) {
+				w.tell(alive, "")
+				next = now.Add(heartbeat)
+			}
+			w.mu.Unlock()
+			select {
+			case <-w.ending:
+				return
+			case <-time.After(glance):
+			}
+		}
+	})
+	return nil
+}
+
+// listen waits for a rank's next message.
+func (w *World) listen(r int) (err error) {
+	w.control[r].in, err = w.lib.start(true, r, controlTag, make([]byte, words))
+	return err
+}
+
+// hear takes in what the ranks have said.
+func (w *World) hear() {
+	for r := range w.control {
+		c := &w.control[r]
+		for r != w.rank && !c.left {
+			done, _, err := w.lib.done(c.in)
+			if err != nil {
+				w.failed(err)
+				return
+			}
+			if !done {
+				if silent := time.Since(c.heard); silent > silence {
+					w.failed(fmt.Errorf("no sign of life of rank %d in %v", r, silent.Round(time.Second)))
+				}
+				break
+			}
+			c.heard = time.Now()
+			switch text := cString(c.in.data[1:]); c.in.data[0] {
+			case bye:
+				c.left = true
+				continue
+			case fails:
+				if w.err == nil {
+					w.err = errors.New(text)
+				}
+			}
+			if err := w.listen(r); err != nil {
+				w.failed(err)
+				return
+			}
+		}
+	}
+}
+
+// tell sends all ranks a message. A sign of life that would wait for another message is not needed.
+func (w *World) tell(kind byte, text string) {
+	message := make([]byte, words)
+	message[0] = kind
+	copy(message[1:words-1], text)
+	for r := range w.control {
+		c := &w.control[r]
+		if r == w.rank || c.left && kind != bye { // who has left waits for the others' bye
+			continue
+		}
+		if kind == alive && !w.sent(c) {
+			continue
+		}
+		if out, err := w.lib.start(false, r, controlTag, message); err == nil {
+			c.out = append(c.out, out)
+		}
+	}
+}
+
+// sent says whether all messages to a rank are sent.
+func (w *World) sent(c *control) bool {
+	c.out = slices.DeleteFunc(c.out, func(r request) bool {
+		done, _, err := w.lib.done(r)
+		return done || err != nil
+	})
+	return len(c.out) == 0
+}
+
+// failed ends all exchanges, of the other ranks too.
+func (w *World) failed(err error) {
+	if w.err == nil {
+		w.err = fmt.Errorf("rank %d: %w", w.rank, err)
+		w.tell(fails, w.err.Error())
+	}
+}
+
+// Abort ends the exchanges of all ranks with this rank's error.
+func (w *World) Abort(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failed(err)
+}
+
+// Close leaves the world: it waits for the others to leave too, but not for those that are gone.
+func (w *World) Close() error {
+	w.mu.Lock()
+	w.tell(bye, "")
+	patience := silence
+	if w.err != nil {
+		patience = 3 * time.Second
+	}
+	for start := time.Now(); !w.alone() && time.Since(start) < patience; {
+		w.hear()
+		w.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		w.mu.Lock()
+	}
+	clean := w.alone() && len(w.stuck) == 0
+	w.mu.Unlock()
+	close(w.ending)
+	w.watched.Wait()
+	if !clean { // the library would wait for ever
+		return w.err
+	}
+	return w.lib.do("finalize", finalize)
+}
+
+// alone says that all others have left, and have been told what was to be told.
+func (w *World) alone() bool {
+	for r := range w.control {
+		c := &w.control[r]
+		if r == w.rank {
+			continue
+		}
+		if !c.left || !w.sent(c) {
+			return false
+		}
+	}
+	return true
+}

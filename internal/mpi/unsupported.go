@@ -1,0 +1,26 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build !(linux && (amd64 || arm64))
+
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+)
+
+// World is not to be had here.
+type World struct{}
+
+// Open says so.
+func Open() (*World, error) {
+	return nil, fmt.Errorf("mpi: %s/%s: need linux on amd64 or arm64: %w", runtime.GOOS, runtime.GOARCH, errors.ErrUnsupported)
+}
+
+func (*World) Rank() int                                { panic("mpi: no world") }
+func (*World) Size() int                                { panic("mpi: no world") }
+func (*World) Library() string                          { panic("mpi: no world") }
+func (*World) Exchange([]int, [][]byte, [][]byte) error { panic("mpi: no world") }
+func (*World) Abort(error)                              { panic("mpi: no world") }
+func (*World) Close() error                             { panic("mpi: no world") }

@@ -1,0 +1,97 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package parallel
+
+import "github.com/samebit/samebit/backend"
+
+// buffer is a buffer of a rank. It gets memory when it is first used: of the rows that other ranks work on, and of those that come
+// from them, which have memory of their own, never.
+type buffer struct {
+	m     *machine
+	dtype backend.Dtype
+	n     int
+	below backend.Buffer // nil until it is used
+
+	journey closer // of a plan's Offsets: what is kept of the rows' way to other ranks
+}
+
+type closer interface{ close() }
+
+func (b *buffer) Dtype() backend.Dtype { return b.dtype }
+func (b *buffer) Len() int             { return b.n }
+
+// Slice needs memory; where there is none it panics, since it cannot say so.
+func (b *buffer) Slice(from, to int) backend.Buffer {
+	part, err := b.use()
+	if err != nil {
+		panic(err)
+	}
+	return &buffer{m: b.m, dtype: b.dtype, n: to - from, below: part.Slice(from, to)}
+}
+
+// carry keeps what belongs to a plan, in place of an earlier plan's.
+func (b *buffer) carry(j closer) {
+	if b.journey != nil {
+		b.journey.close()
+	}
+	b.journey = j
+}
+
+// use gives the buffer of the backend below.
+func (b *buffer) use() (backend.Buffer, error) {
+	var err error
+	if b.below == nil {
+		b.below, err = b.m.Backend.Alloc(b.dtype, b.n)
+	}
+	return b.below, err
+}
+
+func (m *machine) Alloc(d backend.Dtype, n int) (backend.Buffer, error) {
+	return &buffer{m: m, dtype: d, n: n}, nil
+}
+
+func (m *machine) Free(b backend.Buffer) {
+	v, _ := b.(*buffer)
+	if v == nil {
+		return
+	}
+	if v.journey != nil {
+		v.journey.close()
+	}
+	if v.below != nil {
+		m.Backend.Free(v.below)
+	}
+	v.below, v.journey = nil, nil
+}
+
+func (m *machine) Zero(b backend.Buffer) error {
+	below, err := b.(*buffer).use()
+	if err != nil {
+		return err
+	}
+	return m.Backend.Zero(below)
+}
+
+func (m *machine) Write(dst backend.Buffer, src []byte) error {
+	below, err := dst.(*buffer).use()
+	if err != nil {
+		return err
+	}
+	return m.Backend.Write(below, src)
+}
+
+func (m *machine) Read(dst []byte, src backend.Buffer) error {
+	below, err := src.(*buffer).use()
+	if err != nil {
+		return err
+	}
+	return m.Backend.Read(dst, below)
+}
+
+func (m *machine) Wrap(d backend.Dtype, data []byte) (backend.Buffer, error) {
+	below, err := m.Backend.Wrap(d, data)
+	if err != nil {
+		return nil, err
+	}
+	return &buffer{m: m, dtype: d, n: len(data) / d.Size(), below: below}, nil
+}

@@ -1,0 +1,132 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package parallel
+
+import (
+	"slices"
+
+	"github.com/samebit/samebit/contract"
+)
+
+// Everyone is for gathers whose result all ranks get.
+const Everyone = -1
+
+// GatherRows gives what the columns have of their tokens, in the order of the stream, on every rank: counts says how many elements
+// are each column's. All ranks must call it.
+func GatherRows[T any](r *Rank, mine []T, counts []int) ([]T, error) {
+	got, err := allGather(r.owners, mine, counts)
+	return slices.Concat(got...), err
+}
+
+// GatherGradients gives the whole gradients of the ranks' parts, to one rank, the others getting nil, or to Everyone. All ranks must
+// call it.
+func GatherGradients(r *Rank, part *contract.Gradients, s contract.Shape, to int) (*contract.Gradients, error) {
+	if !r.gets(to) {
+		return nil, gatherExperts(r, s, to, gradientViews(part), nil)
+	}
+	whole := s.NewGradients()
+	copy(whole.Router, part.Router)
+	copy(whole.SharedGate, part.SharedGate)
+	return whole, gatherExperts(r, s, to, gradientViews(part), gradientViews(whole))
+}
+
+// GatherWeights is GatherGradients of weights.
+func GatherWeights(r *Rank, part *contract.Weights, s contract.Shape, to int) (*contract.Weights, error) {
+	if !r.gets(to) {
+		return nil, gatherExperts(r, s, to, weightViews(part), nil)
+	}
+	whole := s.NewWeights()
+	copy(whole.Router, part.Router)
+	copy(whole.SharedGate, part.SharedGate)
+	return whole, gatherExperts(r, s, to, weightViews(part), weightViews(whole))
+}
+
+// gets says whether this rank gets what is gathered to one.
+func (r *Rank) gets(to int) bool { return to == Everyone || to == r.Group.Rank() }
+
+// CutWeights is a part of weights, sharing their memory where it can.
+func CutWeights(w *contract.Weights, p contract.Part) *contract.Weights {
+	part := &contract.Weights{Router: w.Router, SharedGate: w.SharedGate, Experts: make([]contract.Expert, p.Shape.Experts)}
+	for e := p.Experts.From; e < p.Experts.To; e++ {
+		part.Experts[e] = cutExpert(&w.Experts[e], p.Shape.Hidden, p.Shape.Width, p.Width)
+	}
+	if w.Shared != nil {
+		shared := cutExpert(w.Shared, p.Shape.Hidden, p.Shape.SharedWidth, p.Shared)
+		part.Shared = &shared
+	}
+	return part
+}
+
+// cutExpert is a share of an expert's width.
+func cutExpert(x *contract.Expert, hidden, width int, share contract.Range) contract.Expert {
+	from, to := share.From*hidden, share.To*hidden
+	return contract.Expert{Gate: x.Gate[from:to], Up: x.Up[from:to], Down: columnsOf(x.Down, width, share)}
+}
+
+// view is an expert's matrices, gate and up [W,H] and down [H,W].
+type view[T any] struct{ gate, up, down []T }
+
+func gradientViews(g *contract.Gradients) []view[float32] {
+	var all []view[float32]
+	for i := range g.Experts {
+		all = append(all, view[float32]{g.Experts[i].Gate, g.Experts[i].Up, g.Experts[i].Down})
+	}
+	if g.Shared != nil {
+		all = append(all, view[float32]{g.Shared.Gate, g.Shared.Up, g.Shared.Down})
+	}
+	return all
+}
+
+func weightViews(w *contract.Weights) []view[BF16] {
+	var all []view[BF16]
+	for i := range w.Experts {
+		all = append(all, view[BF16]{w.Experts[i].Gate, w.Experts[i].Up, w.Experts[i].Down})
+	}
+	if w.Shared != nil {
+		all = append(all, view[BF16]{w.Shared.Gate, w.Shared.Up, w.Shared.Down})
+	}
+	return all
+}
+
+// gatherExperts puts the ranks' parts of all experts, the shared one last, to their places in whole, an expert at a time.
+func gatherExperts[T any](r *Rank, s contract.Shape, to int, mine, whole []view[T]) error {
+	defer r.sending("gather")()
+	for e := range mine {
+		width := s.Width
+		if e == s.Experts {
+			width = s.SharedWidth
+		}
+		send, counts := make([][]T, r.Group.Size()), make([]int, r.Group.Size())
+		parts := make([]contract.Range, r.Group.Size())
+		for i := range parts {
+			tp, ep := r.Grid.At(i)
+			if owner := e == s.Experts && ep == 0 || e < s.Experts && r.Grid.Experts(ep, s.Experts).Has(e); !owner {
+				continue
+			}
+			parts[i] = r.Grid.Inner(tp, width)
+			if r.gets(to) {
+				counts[i] = 3 * parts[i].Len() * s.Hidden
+			}
+		}
+		if parts[r.Group.Rank()].Len() > 0 {
+			data := slices.Concat(mine[e].gate, mine[e].up, mine[e].down)
+			for i := range send {
+				if to == Everyone || to == i {
+					send[i] = data
+				}
+			}
+		}
+		got, err := allToAll(r.Group, send, counts)
+		if err != nil {
+			return err
+		}
+		for i, p := range parts {
+			if n := p.Len() * s.Hidden; counts[i] > 0 {
+				copy(whole[e].gate[p.From*s.Hidden:], got[i][:n])
+				copy(whole[e].up[p.From*s.Hidden:], got[i][n:2*n])
+				setColumns(whole[e].down, width, p, got[i][2*n:])
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package parallel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/samebit/samebit/internal/mpi"
+	"github.com/samebit/samebit/parallel"
+)
+
+// child is the environment variable that tells this test's processes what to do.
+const child = "SAMEBIT_MPI_CHILD"
+
+func TestMain(m *testing.M) {
+	if what := os.Getenv(child); what != "" {
+		if err := inWorld(what); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		fmt.Fprintln(os.Stderr, "child: ended")
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// inWorld is one process of a world.
+func inWorld(what string) (err error) {
+	world, err := mpi.Open()
+	if err != nil {
+		return err
+	}
+	g := parallel.NewGroup(world)
+	defer func() {
+		if err != nil {
+			g.Abort(err)
+		}
+		if e := g.Close(); err == nil {
+			err = e
+		}
+	}()
+	last := g.Rank() == g.Size()-1
+	switch what {
+	case "exercise":
+		if err := exercise(g); err != nil {
+			return err
+		}
+		// More bytes than are sent at once.
+		big := [][]byte{}
+		for range g.Size() {
+			big = append(big, make([]byte, 40<<20))
+		}
+		return g.AllGather(big, make([]byte, 40<<20))
+	case "abort":
+		if last {
+			return errors.New("out of memory")
+		}
+		return g.Barrier()
+	case "leave":
+		if last {
+			return nil
+		}
+		return g.Barrier()
+	case "sizes":
+		recv := make([][]byte, g.Size())
+		for r := range recv {
+			recv[r] = make([]byte, 7)
+		}
+		if last {
+			return g.Barrier()
+		}
+		return g.AllGather(recv, make([]byte, 7))
+	case "grid":
+		_, err := parallel.Join(g, parallel.Grid{TP: g.Size() - g.Rank()%2, EP: 1})
+		return err
+	}
+	return fmt.Errorf("unknown task %q", what)
+}
+
+// launch runs this test's program as n ranks, and gives what they print.
+func launch(t *testing.T, n int, what string) (string, error) {
+	t.Helper()
+	run, err := exec.LookPath("mpirun")
+	if err != nil {
+		if strings.Contains(os.Getenv("SAMEBIT_REQUIRE"), "mpi") {
+			t.Fatal("SAMEBIT_REQUIRE names mpi: found no mpirun")
+		}
+		t.Skip("found no mpirun: need an MPI")
+	}
+	// Some versions of Open MPI's mpirun do now and then not end once all ranks have.
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	c := exec.CommandContext(ctx, run, append(mpirunFlags(run), "-np", fmt.Sprint(n), os.Args[0])...)
+	c.Env = append(os.Environ(), child+"="+what)
+	out, err := c.CombinedOutput()
+	if ctx.Err() != nil && strings.Count(string(out), "child: ended") == n {
+		err = nil
+	}
+	return string(out), err
+}
+
+// mpirunFlags let Open MPI's mpirun start more ranks than there are processors, and start them for root in a container.
+func mpirunFlags(run string) []string {
+	version, _ := exec.Command(run, "--version").Output()
+	if strings.Contains(string(version), "Open MPI") || strings.Contains(string(version), "OpenRTE") {
+		return []string{"--allow-run-as-root", "--oversubscribe"}
+	}
+	return nil
+}
+
+// Processes exchange what goroutines do, and end like these where one does not do its part.
+func TestMPI(t *testing.T) {
+	for _, c := range []struct{ task, want, or string }{
+		{"exercise", "", ""},
+		{"abort", "rank 2: out of memory", ""},
+		{"leave", "rank 2 has left", ""},
+		{"sizes", "need the same calls on every rank", "truncate"}, // the library's word, on the rank that got too much
+		{"grid", "need the same on every rank", ""},
+	} {
+		start := time.Now()
+		out, err := launch(t, 3, c.task)
+		if (err == nil) != (c.want == "") || !strings.Contains(out, c.want) && (c.or == "" || !strings.Contains(out, c.or)) {
+			t.Errorf("%s: %v, %s: want %q", c.task, err, out, c.want)
+		}
+		if d := time.Since(start); d > 30*time.Second {
+			t.Errorf("%s: took %v", c.task, d)
+		}
+	}
+}

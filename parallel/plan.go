@@ -1,0 +1,101 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package parallel
+
+import (
+	"fmt"
+
+	"github.com/samebit/samebit/contract"
+)
+
+// Grid is how many ranks share what: TP ranks slice each expert, EP such columns share the experts. Rank number i is
+// tensor-parallel rank i%TP of column i/TP, so that those that exchange most are neighbours.
+type Grid struct {
+	TP int `json:"tp"`
+	EP int `json:"ep"`
+}
+
+func (g Grid) String() string { return fmt.Sprintf("TP %d x EP %d", g.TP, g.EP) }
+
+// Ranks is how many ranks the grid has.
+func (g Grid) Ranks() int { return g.TP * g.EP }
+
+// At is where rank number i stands.
+func (g Grid) At(i int) (tp, ep int) { return i % g.TP, i / g.TP }
+
+// Check says why a layer of this shape cannot be spread over the grid, or nil. Neither the experts nor the widths need be
+// multiples of the rank counts: shares then differ by one expert, or by one block of a tree.
+func (g Grid) Check(s contract.Shape) error {
+	switch {
+	case g.TP < 1 || g.EP < 1:
+		return fmt.Errorf("grid %v: need at least 1 and 1", g)
+	case g.EP > s.Experts:
+		return fmt.Errorf("grid %v: %d expert-parallel ranks for %d experts: need at most as many", g, g.EP, s.Experts)
+	case g.TP > min(s.Hidden, s.Width) || s.SharedWidth > 0 && g.TP > s.SharedWidth:
+		return fmt.Errorf("grid %v: %d tensor-parallel ranks for hidden size %d, width %d and shared width %d: need at most as many",
+			g, g.TP, s.Hidden, s.Width, s.SharedWidth)
+	}
+	return nil
+}
+
+// share is rank i's part of n things that n ranks share out evenly.
+func share(i, ranks, n int) contract.Range {
+	return contract.Range{From: i * n / ranks, To: (i + 1) * n / ranks}
+}
+
+// shares are all ranks' parts.
+func shares(ranks, n int) []contract.Range {
+	var all []contract.Range
+	for i := range ranks {
+		all = append(all, share(i, ranks, n))
+	}
+	return all
+}
+
+// Experts is what an expert-parallel rank owns of E experts.
+func (g Grid) Experts(ep, experts int) contract.Range { return share(ep, g.EP, experts) }
+
+// Outputs is what a tensor-parallel rank makes of the H numbers of a row.
+func (g Grid) Outputs(tp, hidden int) contract.Range { return share(tp, g.TP, hidden) }
+
+// Inner is what a tensor-parallel rank makes of the width's I numbers between gate and up and down: whole blocks, each of which
+// is an aligned subtree of the tree over I (R8), so that the ranks' sums of blocks finish it. The last block may be shorter.
+func (g Grid) Inner(tp, width int) contract.Range {
+	block := g.block(width)
+	r := share(tp, g.TP, (width+block-1)/block)
+	return contract.Range{From: min(r.From*block, width), To: min(r.To*block, width)}
+}
+
+// block is the length of Inner's blocks, a power of two: the largest with which no rank has more than an eighth more than its
+// even share.
+func (g Grid) block(width int) int {
+	even := (width + g.TP - 1) / g.TP
+	block := 1
+	for b := 1; b < 2*width; b *= 2 {
+		blocks := (width + b - 1) / b
+		if most := min((blocks+g.TP-1)/g.TP*b, width); 8*most <= 9*even {
+			block = b
+		}
+	}
+	return block
+}
+
+// Blocks are the blocks that a range of Inner's is made of.
+func (g Grid) Blocks(r contract.Range, width int) []contract.Range {
+	block := g.block(width)
+	var all []contract.Range
+	for from := r.From; from < r.To; from += block {
+		all = append(all, contract.Range{From: from, To: min(from+block, r.To)})
+	}
+	return all
+}
+
+// Part is what rank number i holds of a layer's weights.
+func (g Grid) Part(i int, s contract.Shape) contract.Part {
+	tp, ep := g.At(i)
+	p := contract.Part{Shape: s, Experts: g.Experts(ep, s.Experts), Width: g.Inner(tp, s.Width)}
+	if s.SharedWidth > 0 {
+		p.Shared = g.Inner(tp, s.SharedWidth)
+	}
+	return p
+}

@@ -1,0 +1,90 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package parallel_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/parallel"
+)
+
+// The ranks' shares are disjoint and everything, whatever the numbers, and those of a width begin where a tree's blocks do.
+func TestShares(t *testing.T) {
+	for n := 1; n <= 70; n++ {
+		for ranks := 1; ranks <= min(n, 17); ranks++ {
+			g := parallel.Grid{TP: ranks, EP: ranks}
+			for name, share := range map[string]func(int) contract.Range{
+				"experts": func(i int) contract.Range { return g.Experts(i, n) },
+				"outputs": func(i int) contract.Range { return g.Outputs(i, n) },
+				"inner":   func(i int) contract.Range { return g.Inner(i, n) },
+			} {
+				at, most := 0, 0
+				for i := range ranks {
+					r := share(i)
+					if r.From != at || r.To < at {
+						t.Fatalf("%s, %d over %d ranks: rank %d has %v, want it to begin at %d", name, n, ranks, i, r, at)
+					}
+					at, most = r.To, max(most, r.Len())
+				}
+				even := (n + ranks - 1) / ranks
+				if at != n || 8*most > 9*even {
+					t.Fatalf("%s, %d over %d ranks: up to %d, the largest share is %d of %d", name, n, ranks, at, most, even)
+				}
+			}
+		}
+	}
+}
+
+// What a rank sums of a tree's terms by its blocks finishes the tree, in its own bits.
+func TestBlocksFinishTrees(t *testing.T) {
+	terms := make([]float32, 1408)
+	for i := range terms {
+		terms[i] = float32(i%37)*1.1e-3 - float32(i%11)*7.3
+	}
+	for _, width := range []int{1, 3, 48, 64, 100, 512, 768, 1408} {
+		for ranks := 1; ranks <= min(16, width); ranks++ {
+			g := parallel.Grid{TP: ranks, EP: 1}
+			var sums []float32
+			for i := range ranks {
+				for _, b := range g.Blocks(g.Inner(i, width), width) {
+					sums = append(sums, contract.Tree(terms[b.From:b.To]))
+				}
+			}
+			if have, want := contract.Tree(sums), contract.Tree(terms[:width]); have != want {
+				t.Errorf("width %d on %d ranks: %v, want %v", width, ranks, have, want)
+			}
+		}
+	}
+	// The models' widths come in few blocks a rank.
+	for width, want := range map[int][]int{512: {1, 1, 3, 1}, 768: {1, 3, 1, 3}, 1408: {1, 3, 1, 3}} {
+		var most []int
+		for ranks := 1; ranks <= len(want); ranks++ {
+			g := parallel.Grid{TP: ranks}
+			most = append(most, 0)
+			for r := range ranks {
+				most[ranks-1] = max(most[ranks-1], len(g.Blocks(g.Inner(r, width), width)))
+			}
+		}
+		if !slices.Equal(most, want) {
+			t.Errorf("width %d on 1 to 4 ranks: %v blocks a rank, want %v", width, most, want)
+		}
+	}
+}
+
+func TestGridCheck(t *testing.T) {
+	s := contract.Shape{Hidden: 32, Experts: 6, TopK: 2, Width: 12, SharedWidth: 4, NormTopK: true}
+	for g, want := range map[parallel.Grid]string{
+		{TP: 1, EP: 1}: "", {TP: 3, EP: 5}: "", {TP: 4, EP: 6}: "",
+		{TP: 0, EP: 1}: "need at least 1 and 1",
+		{TP: 1, EP: 7}: "7 expert-parallel ranks for 6 experts",
+		{TP: 5, EP: 1}: "5 tensor-parallel ranks for hidden size 32, width 12 and shared width 4",
+	} {
+		err := g.Check(s)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error %v, want %q", g, err, want)
+		}
+	}
+}

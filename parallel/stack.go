@@ -1,0 +1,173 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+package parallel
+
+import (
+	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/contract"
+)
+
+// stack is experts of one width, as a tensor-parallel rank has them: sliced by what each product puts out. To the backend below
+// each slice is a layer of its own, whose tokens have one expert each: what a token is here is a row elsewhere.
+//
+// For the slice of I a column of down is a row of gate and up; for that of H a row of down is a column of gate and up:
+//
+//	            inner, of I               outer, of H
+//	forward     gate, up [W,H]            down [O,I]
+//	backward    down [H,W], for q         gate, up [I,O], for the row of dx
+//
+// The gradients are those of the inner slice.
+type stack struct {
+	*machine
+	hidden, width, experts int
+
+	outputs contract.Range // of H, that outer makes
+	inner   []slice        // blocks of this rank's share of I
+	outer   slice
+}
+
+// slice is a part of a stack as a layer of the backend below.
+type slice struct {
+	columns contract.Range // of I for an inner slice, of H for the outer one
+	weights *contract.Weights
+	layer   backend.Layer
+}
+
+// within is a slice's columns as columns of a range that they are in.
+func (b *slice) within(r contract.Range) contract.Range {
+	return contract.Range{From: b.columns.From - r.From, To: b.columns.To - r.From}
+}
+
+// newStack is a stack whose weights are still to come.
+func (m *machine) newStack(hidden, width, experts int) *stack {
+	s := &stack{machine: m, hidden: hidden, width: width, experts: experts, outputs: m.Grid.Outputs(m.tp, hidden)}
+	for _, r := range m.Grid.Blocks(m.Grid.Inner(m.tp, width), width) {
+		s.inner = append(s.inner, slice{columns: r})
+	}
+	s.outer.columns = s.outputs
+	return s
+}
+
+// mine is this rank's share of I.
+func (s *stack) mine() contract.Range { return s.Grid.Inner(s.tp, s.width) }
+
+// shares is every tensor-parallel rank's share of I.
+func (s *stack) shares() []contract.Range {
+	var all []contract.Range
+	for tp := range s.Grid.TP {
+		all = append(all, s.Grid.Inner(tp, s.width))
+	}
+	return all
+}
+
+// alone says that nothing is sliced.
+func (s *stack) alone() bool { return s.Grid.TP == 1 }
+
+// shape is that of a slice as a layer.
+func (s *stack) shape(hidden, width int) contract.Shape {
+	return contract.Shape{Hidden: hidden, Experts: s.experts, TopK: 1, Width: width, NormTopK: true}
+}
+
+// cut makes the slices' weights of this rank's share of each expert, gate and up [W,H] and down [H,W], and of what the others of
+// its column send of theirs. All of the column must call it.
+func (s *stack) cut(own []contract.Expert) error {
+	share := s.mine()
+	for i := range s.inner {
+		b := &s.inner[i]
+		at := b.within(share)
+		w := s.router(&b.weights, s.hidden)
+		for e := range own {
+			x := &own[e]
+			w.Experts[e].Gate, w.Experts[e].Up = x.Gate[at.From*s.hidden:at.To*s.hidden], x.Up[at.From*s.hidden:at.To*s.hidden]
+			refill(&w.Experts[e].Down, columnsOf(x.Down, share.Len(), at))
+		}
+	}
+	if s.alone() {
+		return nil
+	}
+	w := s.router(&s.outer.weights, s.outputs.Len())
+	for e := range own {
+		if err := s.exchange(&w.Experts[e], &own[e]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// router gives a slice's weights the first time, with a router of zeros.
+func (s *stack) router(w **contract.Weights, hidden int) *contract.Weights {
+	if *w == nil {
+		*w = &contract.Weights{Router: make([]BF16, s.experts*hidden), Experts: make([]contract.Expert, s.experts)}
+	}
+	return *w
+}
+
+// refill copies over the same memory, where a layer below looks for it; the first time it takes the matrix as it is.
+func refill(dst *[]BF16, src []BF16) {
+	if *dst == nil {
+		*dst = src
+	} else if &(*dst)[0] != &src[0] {
+		copy(*dst, src)
+	}
+}
+
+// exchange makes one expert's outer slice of the inner slices of the column.
+func (s *stack) exchange(outer, own *contract.Expert) error {
+	outs, ins := shares(s.Grid.TP, s.hidden), s.shares()
+	send, counts := make([][]BF16, len(outs)), make([]int, len(outs))
+	for r, to := range outs {
+		send[r] = append(send[r], columnsOf(own.Gate, s.hidden, to)...)
+		send[r] = append(send[r], columnsOf(own.Up, s.hidden, to)...)
+		send[r] = append(send[r], own.Down[to.From*s.mine().Len():to.To*s.mine().Len()]...)
+		counts[r] = 3 * ins[r].Len() * s.outputs.Len()
+	}
+	got, err := allToAll(s.column, send, counts)
+	if err != nil {
+		return err
+	}
+	n := s.outputs.Len()
+	gate, up, down := make([]BF16, 0, s.width*n), make([]BF16, 0, s.width*n), make([]BF16, s.width*n)
+	for r, from := range ins {
+		part := from.Len() * n
+		gate, up = append(gate, got[r][:part]...), append(up, got[r][part:2*part]...)
+		setColumns(down, s.width, from, got[r][2*part:])
+	}
+	refill(&outer.Gate, gate)
+	refill(&outer.Up, up)
+	refill(&outer.Down, down)
+	return nil
+}
+
+// load makes layers of the slices; copied is told of the experts' matrices, once for each.
+func (s *stack) load(copied func([]BF16)) (err error) {
+	for i := range s.inner {
+		b := &s.inner[i]
+		copied := func(w []BF16) {
+			if len(w) > 0 && &w[0] != &b.weights.Router[0] {
+				copied(w)
+			}
+		}
+		b.layer, err = s.Backend.Load(backend.Spec{Shape: s.shape(s.hidden, b.columns.Len()), Weights: b.weights, Copied: copied})
+		if err != nil {
+			return err
+		}
+	}
+	if s.alone() {
+		s.outer.layer = s.inner[0].layer
+		return nil
+	}
+	s.outer.layer, err = s.Backend.Load(backend.Spec{Shape: s.shape(s.outputs.Len(), s.width), Weights: s.outer.weights})
+	return err
+}
+
+// layers are the slices' layers.
+func (s *stack) layers() []backend.Layer {
+	var all []backend.Layer
+	for _, b := range s.inner {
+		all = append(all, b.layer)
+	}
+	if !s.alone() {
+		all = append(all, s.outer.layer)
+	}
+	return all
+}
