@@ -15,8 +15,11 @@ import (
 
 // fold is R10's sums and R11. The router's sums are taken in each Add. The experts' rows are not: the fold holds the buffers of a call,
 // and Flush folds all calls in one pass over the gradients. It copies what is not the backend's own, and what a later backward is
-// about to write (spare). What it holds is known to the host alone, so a graph has all of a stream, up to Flush, or none of it. Where the calls come to more than mostHeld, their whole segments are folded ahead of Flush, into the FP32
-// gradients or, for BF16, into FP32 sums of the fold's own; the rows left over, fewer than a segment to an expert, wait in a store.
+// about to write (spare). What it holds is known to the host alone, so a graph has all of a stream, up to Flush, or none of it.
+//
+// Where the calls come to more than mostHeld, their whole segments are folded ahead of Flush, into the FP32 gradients or, for BF16,
+// into FP32 sums of the fold's own, twice as large as the gradients; the rows left over, fewer than a segment to an expert, wait in
+// a store.
 type fold struct {
 	l    *layer
 	bf16 bool
@@ -338,9 +341,9 @@ func (f *fold) index(s *launches, whole, every bool) *foldIndexParams {
 	state := f.counts + pointer(foldWorkBytes*groups)
 	array := func(i int) pointer { return state + pointer(foldStateBytes+4*i*groups) }
 	p := &foldIndexParams{order: f.counts, state: state, waiting: array(0), before: array(1), count: array(2), start: array(3),
-		base: s.scratch(&f.base, 4*groups*max(1, len(f.held))), rows: s.scratch(&f.rows, 8*foldParts*places), store: f.store.at, places: int64(places),
-		experts: int32(l.Experts), sharedGroup: l.shared(), hidden: int32(pad(l.Hidden)), width: int32(pad(l.Width)), sharedWidth: int32(pad(l.SharedWidth)),
-		blocks: int32(l.gpu.Processors)}
+		base: s.scratch(&f.base, 4*groups*max(1, len(f.held))), rows: s.scratch(&f.rows, 8*foldParts*places), store: f.store.at,
+		places: int64(places), experts: int32(l.Experts), sharedGroup: l.shared(), hidden: int32(pad(l.Hidden)), width: int32(pad(l.Width)),
+		sharedWidth: int32(pad(l.SharedWidth)), blocks: int32(l.gpu.Processors)}
 	if whole {
 		p.whole = 1
 	}

@@ -61,8 +61,8 @@ struct Producer {
         uint32_t to = k * segment_bytes + 8 * warp * 128;
         if (is_together) { // a strip to a warp
             uint64_t first = __shfl_sync(~0u, row, 16);
-            if (lane == 0 && warp < strips)
-                direct(map, ring.laid() + warp * strip_bytes + k * segment_bytes, ring.full(), reinterpret_cast<const bf16_t *>(first) + laid + warp * strip);
+            auto from = reinterpret_cast<const bf16_t *>(first) + laid + warp * strip;
+            if (lane == 0 && warp < strips) direct(map, ring.laid() + warp * strip_bytes + k * segment_bytes, ring.full(), from);
         } else {
             int column = laid + lane * 8;
             to += ring.laid() + (lane >> 3) * strip_bytes;
@@ -89,7 +89,9 @@ struct Producer {
     struct Index {
         const bf16_t *const *rows;
         int left; // rows from this lane's on
-        __device__ __forceinline__ uint64_t look(int segment) const { return segment * segment_rows < left ? uint64_t(rows[segment * segment_rows]) : 0; }
+        __device__ __forceinline__ uint64_t look(int segment) const {
+            return segment * segment_rows < left ? uint64_t(rows[segment * segment_rows]) : 0;
+        }
     };
 
     // run fills stages for the pieces that the block takes; a piece without rows has one stage of zeros. While one is brought, the number of

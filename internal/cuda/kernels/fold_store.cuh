@@ -83,11 +83,16 @@ __device__ __forceinline__ void store(const float *acc, float *to, const TensorM
         for (int eight = 0; eight < 2; eight++) {
             __syncwarp();
 #pragma unroll
-            for (int j = 0; j < half; j += 4) ptx::store_shared8(mine + (j * 8 ^ turn), acc[m * half + j + 2 * eight], acc[m * half + j + 2 * eight + 1]);
+            for (int j = 0; j < half; j += 4) {
+                const float *v = acc + m * half + j + 2 * eight;
+                ptx::store_shared8(mine + (j * 8 ^ turn), v[0], v[1]);
+            }
             __syncwarp();
 #pragma unroll
-            for (int i = 0; i < 8; i++)
-                __stcs(reinterpret_cast<uint4 *>(corner + int64_t(8 * eight + i) * at.columns), ptx::load_shared16(staging + i * pitch + (16 * at.lane ^ i % 4 * 32)));
+            for (int i = 0; i < 8; i++) {
+                uint4 v = ptx::load_shared16(staging + i * pitch + (16 * at.lane ^ i % 4 * 32));
+                __stcs(reinterpret_cast<uint4 *>(corner + int64_t(8 * eight + i) * at.columns), v);
+            }
         }
     }
 }
