@@ -97,45 +97,49 @@ __device__ __forceinline__ void store(const float *acc, float *to, const TensorM
     }
 }
 
-// pack casts eight sums of a thread; numbers take no branch.
-__device__ __forceinline__ void pack(const float *v, uint32_t (&r)[4]) {
-    bool number = true;
+// stage puts a strip of a block, 64 rows by 64 columns, into shared memory, cast and swizzled.
+__device__ __forceinline__ void stage(const float *sums, int warp, int lane, uint32_t to) {
+    int row = warp * 16 + lane % 16;
 #pragma unroll
-    for (int i = 0; i < 8; i++) number &= !__isnanf(v[i]);
+    for (int j = 0; j < half / 2; j += 8) {
+        const float *v = sums + j;
+        bool number = true;
 #pragma unroll
-    for (int i = 0; i < 4; i++) r[i] = ptx::pack_bf16(v[2 * i], v[2 * i + 1]);
-    if (number) return;
+        for (int i = 0; i < 8; i++) number &= !__isnanf(v[i]);
+        uint32_t r[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) r[i] = contract::round2(v[2 * i], v[2 * i + 1]);
+        for (int i = 0; i < 4; i++) r[i] = ptx::pack_bf16(v[2 * i], v[2 * i + 1]);
+        if (!number) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) r[i] = contract::round2(v[2 * i], v[2 * i + 1]);
+        }
+        __syncwarp();
+        int chunk = j / 4 + lane / 16;
+        ptx::store_matrix4(to + row * 128 + ((chunk ^ row % 8) << 4), r[0], r[1], r[2], r[3]);
+    }
 }
 
-// store in BF16 goes through shared memory by the copy engine, in strips of 64 rows by 64 columns, and does not wait until they are written;
-// map is of all memory, by the matrix's pitch.
+// store in BF16 goes through shared memory by the copy engine, a strip at a time, and does not wait until they are written; map is of all
+// memory, by the matrix's pitch.
 __device__ __forceinline__ void store(const float *acc, bf16_t *to, const TensorMap *map, const Place &at, uint32_t staging, int group) {
-    bool engine = threadIdx.x % 128 == 0, even = at.columns % 8 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0;
-    int row = at.warp * 16 + at.lane % 16;
+    bool engine = threadIdx.x % 128 == 0, even = 2 * at.columns % 16 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0;
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         if (!at.whole(m) || !even) {
             each_inside(at, m, [&](int i, int64_t offset) { to[offset] = bf16_t(contract::round(acc[i])); });
             continue;
         }
+        bf16_t *corner = to + int64_t(at.row[m]) * at.columns + at.column[m];
 #pragma unroll
         for (int s = 0; s < half_columns / strip; s++) {
-            uint32_t room = staging + s * out_bytes;
+            uint32_t room = staging + s % 2 * out_bytes;
             if (engine) ptx::store_wait_read<1>(); // the strip that was there before has been read
             ptx::group_sync(1 + group, 128);
-#pragma unroll
-            for (int j = 0; j < half / 2; j += 8) {
-                uint32_t r[4];
-                pack(acc + m * half + s * half / 2 + j, r);
-                __syncwarp();
-                ptx::store_matrix4(room + row * 128 + ((j / 4 + at.lane / 16 ^ row % 8) << 4), r[0], r[1], r[2], r[3]);
-            }
+            stage(acc + m * half + s * half / 2, at.warp, at.lane, room);
             ptx::fence_async();
             ptx::group_sync(1 + group, 128);
             if (engine) {
-                auto address = reinterpret_cast<uint64_t>(to + int64_t(at.row[m]) * at.columns + at.column[m] + s * strip);
+                uint64_t address = reinterpret_cast<uint64_t>(corner + s * strip);
                 ptx::tensor_store3(map, room, map_x(address), 0, map_z(address));
                 ptx::store_commit();
             }
