@@ -9,8 +9,10 @@ const (
 	CombineRowsFwdBf16
 	ExpertsDownFwd1x64Bf16
 	ExpertsDownFwd2x128Bf16
+	ExpertsDownFwd2x176Bf16
 	ExpertsGateUpFwd1x64Bf16
 	ExpertsGateUpFwd2x128Bf16
+	ExpertsGateUpFwd2x176Bf16
 	LayerPadBf16
 	NumbersSiluF32
 	NumbersTc16Bf16
@@ -33,8 +35,10 @@ var Kernels = [...]string{
 	CombineRowsFwdBf16:        "combine_rows_fwd_bf16",
 	ExpertsDownFwd1x64Bf16:    "experts_down_fwd_1x64_bf16",
 	ExpertsDownFwd2x128Bf16:   "experts_down_fwd_2x128_bf16",
+	ExpertsDownFwd2x176Bf16:   "experts_down_fwd_2x176_bf16",
 	ExpertsGateUpFwd1x64Bf16:  "experts_gate_up_fwd_1x64_bf16",
 	ExpertsGateUpFwd2x128Bf16: "experts_gate_up_fwd_2x128_bf16",
+	ExpertsGateUpFwd2x176Bf16: "experts_gate_up_fwd_2x176_bf16",
 	LayerPadBf16:              "layer_pad_bf16",
 	NumbersSiluF32:            "numbers_silu_f32",
 	NumbersTc16Bf16:           "numbers_tc16_bf16",
