@@ -28,11 +28,10 @@ struct Count {
 };
 
 struct LogitsParams {
-    TensorMap router; // [E+1,H]: the shared gate is row E; as many rows at a time as a block has
-    TensorMap rows;   // x, likewise, where it is not gathered
+    TensorMap router; // [E+1,H]: the shared gate is row E
     const bf16_t *x;
     int64_t x_pitch;
-    float *partial; // [segments,T,E+1]: segments alone
+    float *partial; // [segments,T,E+1] where the segments are spread over blocks
     float *logits;  // [T,E]
     float *z;       // [T], or null
     Count tokens;
@@ -58,7 +57,6 @@ struct PlanParams {
     int *counts; // [blocks+1,E+1]: of each block of tokens; then of those before it
     Count tokens;
     int experts, slots, shared, block_tokens, tile_most, tile_step;
-    int tile_cluster; // a group's tiles come in so many; the last may have no rows
 };
 
 struct GateUpParams {
