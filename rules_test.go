@@ -21,7 +21,7 @@ const module = "github.com/samebit/samebit"
 var layers = []string{
 	"contract",
 	"backend",
-	"internal/tidy", "internal/host", "internal/ref", "internal/cpu", "internal/cuda",
+	"internal/tidy", "internal/host", "internal/patience", "internal/ref", "internal/cpu", "internal/cuda",
 	"internal/mpi", "internal/nccl", "parallel",
 	"checkpoint/internal", "checkpoint/safetensors", "checkpoint/testdata", "checkpoint",
 	"internal/bits",

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/samebit/samebit/internal/mpi"
+	"github.com/samebit/samebit/internal/patience"
 	"github.com/samebit/samebit/parallel"
 )
 
@@ -33,7 +34,11 @@ func TestMain(m *testing.M) {
 
 // inWorld is one process of a world.
 func inWorld(what string) (err error) {
-	world, err := mpi.Open()
+	limits := patience.Defaults()
+	if strings.HasPrefix(what, "late") { // with short limits
+		limits.Silence, limits.Heartbeat, limits.Call = 2*time.Second, 200*time.Millisecond, time.Second
+	}
+	world, err := mpi.Open(limits)
 	if err != nil {
 		return err
 	}
@@ -46,7 +51,7 @@ func inWorld(what string) (err error) {
 			err = e
 		}
 	}()
-	last := g.Rank() == g.Size()-1
+	first, last := g.Rank() == 0, g.Rank() == g.Size()-1
 	switch what {
 	case "exercise":
 		if err := exercise(g); err != nil {
@@ -77,6 +82,29 @@ func inWorld(what string) (err error) {
 			return g.Barrier()
 		}
 		return g.AllGather(recv, make([]byte, 7))
+	case "late, after the others have left":
+		err := g.Barrier()
+		if first && err == nil {
+			time.Sleep(2*limits.Silence + time.Second)
+			fmt.Fprintln(os.Stderr, "child: the work of rank 0 is done")
+		}
+		return err
+	case "late, and missed":
+		if last {
+			time.Sleep(2 * limits.Call)
+		}
+		return g.Barrier()
+	case "late, as the whole job was suspended":
+		if err := g.Barrier(); err != nil {
+			return err
+		}
+		me := os.Getpid()
+		stop := exec.Command("sh", "-c", fmt.Sprintf("kill -STOP %d; sleep %g; kill -CONT %d", me, 2*limits.Silence.Seconds(), me))
+		if err := stop.Run(); err != nil { // it ends when this process goes on
+			return err
+		}
+		time.Sleep(limits.Heartbeat)
+		return g.Barrier()
 	case "grid":
 		_, err := parallel.Join(g, parallel.Grid{TP: g.Size() - g.Rank()%2, EP: 1})
 		return err
@@ -123,9 +151,15 @@ func TestMPI(t *testing.T) {
 		{"leave", "rank 2 has left", ""},
 		{"sizes", "need the same calls on every rank", "truncate"}, // the library's word, on the rank that got too much
 		{"grid", "need the same on every rank", ""},
+		{"late, after the others have left", "", ""},
+		{"late, and missed", "rank 2 lives, but has not called what this rank has in 1s", ""},
+		{"late, as the whole job was suspended", "", ""},
 	} {
 		start := time.Now()
 		out, err := launch(t, 3, c.task)
+		if c.task == "late, after the others have left" && !strings.Contains(out, "rank 0 is done") {
+			t.Errorf("%s: rank 0 was ended before its work was: %s", c.task, out)
+		}
 		if (err == nil) != (c.want == "") || !strings.Contains(out, c.want) && (c.or == "" || !strings.Contains(out, c.or)) {
 			t.Errorf("%s: %v, %s: want %q", c.task, err, out, c.want)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/samebit/samebit/gate"
 	"github.com/samebit/samebit/internal/mpi"
 	"github.com/samebit/samebit/internal/nccl"
+	"github.com/samebit/samebit/internal/patience"
 	"github.com/samebit/samebit/parallel"
 )
 
@@ -40,7 +41,7 @@ func (f *rankFlags) join(e *env) ([]*parallel.Rank, error) {
 	}
 	switch f.over() {
 	case "mpi":
-		world, err := mpi.Open()
+		world, err := mpi.Open(patience.Defaults())
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/samebit/samebit/internal/patience"
 )
 
 // What ranks say of themselves.
@@ -25,6 +27,7 @@ type control struct {
 	in    request
 	out   []request // messages that are not sent yet
 	heard time.Time
+	quiet patience.Wait // since then
 	left  bool
 }
 
@@ -32,7 +35,7 @@ type control struct {
 func (w *World) watch() error {
 	w.control = make([]control, w.size)
 	for r := range w.control {
-		w.control[r].heard = time.Now()
+		w.control[r].heard, w.control[r].quiet = time.Now(), patience.Begin(w.limits.Silence)
 		if r != w.rank {
 			if err := w.listen(r); err != nil {
 				return err
@@ -46,7 +49,7 @@ func (w *World) watch() error {
 			w.hear()
 			if now := time.Now(); now.After(next) {
 				w.tell(alive, "")
-				next = now.Add(heartbeat)
+				next = now.Add(w.limits.Heartbeat)
 			}
 			w.mu.Unlock()
 			select {
@@ -76,12 +79,13 @@ func (w *World) hear() {
 				return
 			}
 			if !done {
-				if silent := time.Since(c.heard); silent > silence {
-					w.failed(fmt.Errorf("no sign of life of rank %d in %v", r, silent.Round(time.Second)))
+				if c.quiet.Over() {
+					w.failed(fmt.Errorf("no sign of life of rank %d in %v", r, w.limits.Silence))
 				}
 				break
 			}
 			c.heard = time.Now()
+			c.quiet.Again()
 			switch text := cString(c.in.data[1:]); c.in.data[0] {
 			case bye:
 				c.left = true
@@ -106,7 +110,7 @@ func (w *World) tell(kind byte, text string) {
 	copy(message[1:words-1], text)
 	for r := range w.control {
 		c := &w.control[r]
-		if r == w.rank || c.left && kind != bye { // who has left waits for the others' bye
+		if r == w.rank || w.leaving && kind != bye { // who has left listens until the others leave; nobody does after a bye
 			continue
 		}
 		if kind == alive && !w.sent(c) {
@@ -142,15 +146,19 @@ func (w *World) Abort(err error) {
 	w.failed(err)
 }
 
-// Close leaves the world: it waits for the others to leave too, but not for those that are gone.
+// Close leaves the world: it waits for the others to leave too, as long as they live, since the library can only be left by all
+// together, and a launcher kills the others of one that ends without. Where a rank has failed or is gone it waits a moment, and gives
+// that error.
 func (w *World) Close() error {
 	w.mu.Lock()
+	w.leaving = true
 	w.tell(bye, "")
-	patience := silence
-	if w.err != nil {
-		patience = 3 * time.Second
-	}
-	for start := time.Now(); !w.alone() && time.Since(start) < patience; {
+	for failing := patience.Begin(parting); !w.alone(); {
+		if w.err == nil {
+			failing.Again()
+		} else if failing.Over() {
+			break
+		}
 		w.hear()
 		w.mu.Unlock()
 		time.Sleep(time.Millisecond)

@@ -11,35 +11,38 @@ import (
 	"sync"
 	"time"
 	"unsafe"
+
+	"github.com/samebit/samebit/internal/patience"
 )
 
 // World is all ranks that were started together. It carries bytes between them: parallel.Link.
 type World struct {
 	lib        *library
 	rank, size int
+	limits     patience.Limits
 
 	mu      sync.Mutex // the library is called by one at a time
 	control []control  // of each rank; nothing of this one's
 	err     error      // why all exchanges end
 	stuck   []request  // transfers that were given up: the library may still write to them
+	leaving bool
 	ending  chan struct{}
 	watched sync.WaitGroup
 }
 
 const (
-	piece     = 1 << 30                // bytes of one message: the library counts in 32 bits
-	heartbeat = 2 * time.Second        // between two signs of life
-	silence   = 15 * time.Second       // without one a rank is taken for dead
-	glance    = 100 * time.Millisecond // between two looks at what others say of themselves
+	piece   = 1 << 30                // bytes of one message: the library counts in 32 bits
+	glance  = 100 * time.Millisecond // between two looks at what others say of themselves
+	parting = 3 * time.Second        // for the others to leave when one has failed
 )
 
 // Open joins the world. It may be called once in a process.
-func Open() (*World, error) {
+func Open(limits patience.Limits) (*World, error) {
 	lib, err := load()
 	if err != nil {
 		return nil, err
 	}
-	w := &World{lib: lib, ending: make(chan struct{})}
+	w := &World{lib: lib, limits: limits, ending: make(chan struct{})}
 	provided, rank, size := new(int32), new(int32), new(int32)
 	if err := lib.do("init", initThread, 0, 0, uintptr(lib.serialized), uintptr(unsafe.Pointer(provided))); err != nil {
 		return nil, err
@@ -109,6 +112,7 @@ func (w *World) Exchange(peers []int, recv, send [][]byte) error {
 
 // wait returns when all transfers are over, or with those that are not.
 func (w *World) wait(pending []request) ([]request, error) {
+	idling := patience.Begin(w.limits.Call)
 	for idle := 0; ; idle++ {
 		rest := pending[:0]
 		for i, r := range pending {
@@ -121,6 +125,7 @@ func (w *World) wait(pending []request) ([]request, error) {
 			}
 			if done {
 				idle = 0
+				idling.Again()
 			} else {
 				rest = append(rest, r)
 			}
@@ -128,7 +133,12 @@ func (w *World) wait(pending []request) ([]request, error) {
 		if pending = rest; len(pending) == 0 {
 			return nil, nil
 		}
-		if err := w.hopeless(pending); err != nil {
+		err := w.hopeless(pending)
+		if err == nil && idling.Over() {
+			err = fmt.Errorf("rank %d lives, but has not called what this rank has in %v: need the same calls on every rank",
+				pending[0].peer, w.limits.Call)
+		}
+		if err != nil {
 			return pending, err
 		}
 		w.mu.Unlock()
