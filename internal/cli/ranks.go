@@ -52,7 +52,7 @@ func (f *rankFlags) join(e *env) ([]*parallel.Rank, error) {
 		if err != nil {
 			return nil, err
 		}
-		world, err := nccl.Open(place)
+		world, err := nccl.Open(place, patience.Defaults())
 		if err != nil {
 			return nil, err
 		}

@@ -28,6 +28,9 @@ func Launched() bool {
 	return os.Getenv("WORLD_SIZE") != "" && os.Getenv("WORLD_SIZE") != "1" && os.Getenv("RANK") != ""
 }
 
+// everyRun is the run's id of every torchrun that was told none.
+const everyRun = "none"
+
 // defaultPort is where ranks meet that were told no port.
 const defaultPort = 29501
 
@@ -64,8 +67,13 @@ func FromEnvironment() (Place, error) {
 	if host == "" {
 		errs = append(errs, errors.New("nccl: found neither MASTER_ADDR nor SLURM_LAUNCH_NODE_IPADDR: need rank 0's address"))
 	}
-	if p.Token = cmp.Or(os.Getenv("SAMEBIT_TOKEN"), os.Getenv("TORCHELASTIC_RUN_ID"), os.Getenv("SLURM_JOB_ID")); p.Token == "" {
-		errs = append(errs, errors.New("nccl: found no SAMEBIT_TOKEN: need a word that all ranks share"))
+	run := os.Getenv("TORCHELASTIC_RUN_ID")
+	if run == everyRun {
+		run = ""
+	}
+	if p.Token = cmp.Or(os.Getenv("SAMEBIT_TOKEN"), run, os.Getenv("SLURM_JOB_ID")); p.Token == "" {
+		errs = append(errs, errors.New("nccl: found no word that these ranks share and others have not: need torchrun's --standalone or --rdzv-id, "+
+			"or SAMEBIT_TOKEN, the same on every rank"))
 	}
 	if p.Size > 0 && p.Rank >= p.Size {
 		errs = append(errs, fmt.Errorf("nccl: found rank %d of %d: need less", p.Rank, p.Size))

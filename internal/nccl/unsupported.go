@@ -8,13 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+
+	"github.com/samebit/samebit/internal/patience"
 )
 
 // World is not to be had here.
 type World struct{}
 
 // Open says so.
-func Open(Place) (*World, error) {
+func Open(Place, patience.Limits) (*World, error) {
 	return nil, fmt.Errorf("nccl: %s/%s: need linux on amd64 or arm64: %w", runtime.GOOS, runtime.GOARCH, errors.ErrUnsupported)
 }
 

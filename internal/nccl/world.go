@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/samebit/samebit/internal/cuda/driver"
+	"github.com/samebit/samebit/internal/patience"
 )
 
 // World is all ranks that were started together. It carries bytes between them: parallel.Link. What is sent is the host's, and goes
@@ -27,9 +28,6 @@ type World struct {
 	dead  bool       // the communicator was aborted
 }
 
-// longest is how long an exchange may take, with the ranks' way there: NCCL does not tell of sizes that do not fit.
-const longest = 10 * time.Minute
-
 // memory is some of the GPU's.
 type memory struct {
 	at   driver.Pointer
@@ -37,7 +35,7 @@ type memory struct {
 }
 
 // Open joins the world at a place.
-func Open(p Place) (*World, error) {
+func Open(p Place, limits patience.Limits) (*World, error) {
 	gpu, err := driver.Open(p.Local)
 	if err != nil {
 		return nil, fmt.Errorf("nccl: %w", err)
@@ -47,30 +45,49 @@ func Open(p Place) (*World, error) {
 		gpu.Close()
 		return nil, err
 	}
-	return openOn(p, gpu, lib)
+	return openOn(p, limits, gpu, lib)
 }
 
 // openOn is Open with a library on a GPU, which it takes over.
-func openOn(p Place, gpu *driver.Device, lib library) (*World, error) {
+func openOn(p Place, limits patience.Limits, gpu *driver.Device, lib library) (*World, error) {
 	w := &World{gpu: gpu, lib: lib}
 	var id []byte
 	var err error
-	if w.meeting, id, err = meet(p, lib.uniqueID); err == nil {
-		if w.stream, err = gpu.NewStream(); err == nil {
-			err = gpu.Current(func() error {
-				w.comm, err = lib.open(p.Size, id, p.Rank)
-				return err
-			})
-		}
-		if err != nil {
-			w.fail(err)
-			w.leave()
-		}
-	}
-	if err != nil {
+	if w.meeting, id, err = meet(p, limits, lib.uniqueID); err != nil {
 		return nil, errors.Join(err, gpu.Close())
 	}
-	return w, nil
+	if w.stream, err = gpu.NewStream(); err != nil {
+		w.fail(err)
+		w.leave()
+		return nil, errors.Join(err, gpu.Close())
+	}
+	opened := make(chan error, 1)
+	go func() { // NCCL waits for all ranks, also for one that will never come
+		opened <- gpu.Current(func() (err error) {
+			w.comm, err = lib.open(p.Size, id, p.Rank)
+			return err
+		})
+	}()
+	everyone := make([]int, p.Size)
+	for r := range everyone {
+		everyone[r] = r
+	}
+	err = w.watch(opened, "joining the communicator", func() error { return w.missing(everyone) })
+	if err == nil {
+		return w, nil
+	}
+	w.fail(err)
+	w.leave()
+	err = w.failure()
+	select {
+	case e := <-opened:
+		if e == nil {
+			w.drop()
+		}
+		return nil, errors.Join(err, gpu.FreeStream(w.stream), gpu.Close())
+	case <-time.After(parting): // NCCL still has the GPU
+		return nil, err
+	}
 }
 
 // Rank is this process's number among Size.
@@ -88,7 +105,7 @@ func (w *World) Exchange(peers []int, recv, send [][]byte) error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- w.exchange(peers, recv, send) }()
-	err := w.watch(done, peers)
+	err := w.watch(done, "an exchange", func() error { return errors.Join(w.missing(peers), w.lib.failed(w.comm)) })
 	if err == nil {
 		return nil
 	}
@@ -96,16 +113,17 @@ func (w *World) Exchange(peers []int, recv, send [][]byte) error {
 	w.drop()
 	select { // what has ended has no more use for the caller's memory
 	case <-done:
-	case <-time.After(silence):
+	case <-time.After(w.limits.Silence):
 	}
 	return w.failure()
 }
 
-// watch waits for an exchange, unless a rank fails or leaves meanwhile: then it would never be over.
-func (w *World) watch(done chan error, peers []int) error {
+// watch waits until something is done, unless a rank fails or leaves meanwhile, or does not call the same for too long, of which
+// NCCL does not tell: then it would never be over.
+func (w *World) watch(done chan error, what string, wrong func() error) error {
 	look := time.NewTicker(100 * time.Millisecond)
 	defer look.Stop()
-	late := time.After(longest)
+	waits := patience.Begin(w.limits.Call)
 	for {
 		var err error
 		select {
@@ -114,10 +132,10 @@ func (w *World) watch(done chan error, peers []int) error {
 			return err
 		case <-w.over:
 			err = w.failure()
-		case <-late:
-			err = fmt.Errorf("an exchange is not over in %v: need the same calls on every rank", longest)
 		case <-look.C:
-			err = errors.Join(w.missing(peers), w.lib.failed(w.comm))
+			if err = wrong(); err == nil && waits.Over() {
+				err = fmt.Errorf("%s is not over in %v, though all ranks live: need the same calls on every rank", what, w.limits.Call)
+			}
 		}
 		if err != nil {
 			return err
