@@ -327,11 +327,15 @@ func (m *meeting) end(err error) {
 	}
 }
 
-// leave says goodbye, and waits for the others' for a while.
+// leave says goodbye, and waits for the others' as long as they live: rank 0 passes on what they say. Where one has failed it waits a
+// moment.
 func (m *meeting) leave() {
 	m.tell(message{Rank: m.Rank, Bye: true})
-	for start := time.Now(); time.Since(start) < parting; time.Sleep(5 * time.Millisecond) {
+	for failing := patience.Begin(parting); !failing.Over(); time.Sleep(5 * time.Millisecond) {
 		m.mu.Lock()
+		if m.err == nil {
+			failing.Again()
+		}
 		all := true
 		for _, p := range m.peers {
 			all = all && p.left

@@ -317,7 +317,7 @@ func TestCallers(t *testing.T) {
 			callers.Go(func() {
 				defer c.Close()
 				if i == 0 {
-					n, err := c.Write(bytes.Repeat([]byte(`"`+strings.Repeat("x", 1<<20)), 32))
+					n, err := c.Write([]byte(`{"token": "` + strings.Repeat("x", 32<<20)))
 					if err == nil {
 						t.Errorf("rank 0 took %d bytes of a stranger", n)
 					}
@@ -335,6 +335,26 @@ func TestCallers(t *testing.T) {
 		t.Error(err)
 	}
 	callers.Wait()
+}
+
+// Rank 0 may leave long before the others, and still passes on what these say.
+func TestLeavesFirst(t *testing.T) {
+	errs, _ := worlds(t, 3, nil, func(w *World) error {
+		g := parallel.NewGroup(w)
+		if err := g.Barrier(); err != nil || w.Rank() == 0 {
+			return err
+		}
+		time.Sleep(parting + time.Second)
+		if w.Rank() == 1 {
+			w.Abort(errors.New("out of memory"))
+		}
+		return g.Sub([]int{1, 2}).Barrier()
+	})
+	for i, err := range errs[1:] {
+		if err == nil || !strings.Contains(err.Error(), "rank 1: out of memory") {
+			t.Errorf("rank %d: error %v, want rank 1's", i+1, err)
+		}
+	}
 }
 
 // A process that was stopped for a while has missed nobody.
