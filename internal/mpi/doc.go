@@ -26,6 +26,37 @@ func Launched() bool {
 	return false
 }
 
+// told is what launchers say of size and rank, in the order in which they are believed: the one that started this process last comes first.
+// Slurm's own count is that of the step whose ranks PMIx numbers.
+var told = []struct{ size, rank string }{
+	{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+	{"PMI_SIZE", "PMI_RANK"},
+	{"SLURM_STEP_NUM_TASKS", "PMIX_RANK"},
+	{"", "PMIX_RANK"},
+}
+
+// checkLauncher holds the library's rank and size against the launcher's. A library of another kind than the launcher's does not find
+// the other processes, and takes each for a world of its own.
+func checkLauncher(library string, rank, size int) error {
+	for _, v := range told {
+		n, noSize := strconv.Atoi(os.Getenv(v.size))
+		r, noRank := strconv.Atoi(os.Getenv(v.rank))
+		if noRank != nil || noSize != nil && v.size != "" {
+			continue
+		}
+		switch {
+		case noSize == nil && (n != size || r != rank):
+			return fmt.Errorf("mpi: the launcher started rank %d of %d (%s, %s), and to %s it is rank %d of %d: need the launcher's own library, by its path in %s",
+				r, n, v.rank, v.size, library, rank, size, Env)
+		case noSize != nil && r != rank:
+			return fmt.Errorf("mpi: the launcher started rank %d (%s), and to %s it is rank %d of %d: need the launcher's own library, by its path in %s",
+				r, v.rank, library, rank, size, Env)
+		}
+		return nil
+	}
+	return nil
+}
+
 // LocalRank is this process's number among those of its machine, as the launcher says; 0 where it does not.
 func LocalRank() int {
 	for _, name := range []string{"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID"} {

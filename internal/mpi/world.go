@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -59,6 +60,12 @@ func Open(limits patience.Limits) (*World, error) {
 		return nil, fmt.Errorf("mpi: %s allows calls of thread level %d: need %d (serialized)", lib.version(), *provided, lib.serialized)
 	}
 	w.rank, w.size = int(*rank), int(*size)
+	if err := checkLauncher(lib.version(), w.rank, w.size); err != nil {
+		if w.size == 1 { // alone, it can leave
+			err = errors.Join(err, lib.do("finalize", finalize))
+		}
+		return nil, err
+	}
 	if err := w.watch(); err != nil {
 		return nil, err
 	}
@@ -117,8 +124,12 @@ func (w *World) wait(pending []request) ([]request, error) {
 		rest := pending[:0]
 		for i, r := range pending {
 			done, n, err := w.lib.done(r)
+			if err != nil && r.recv && strings.Contains(strings.ToLower(err.Error()), "truncat") { // MPI fixes neither text nor number
+				err = fmt.Errorf("rank %d sent more than the %d bytes that were due: need the same calls and the same flags on every rank: %w",
+					r.peer, len(r.data), err)
+			}
 			if err == nil && done && r.recv && n != len(r.data) {
-				err = fmt.Errorf("rank %d sent %d bytes where %d were due: need the same calls on every rank", r.peer, n, len(r.data))
+				err = fmt.Errorf("rank %d sent %d bytes where %d were due: need the same calls and the same flags on every rank", r.peer, n, len(r.data))
 			}
 			if err != nil {
 				return append(rest, pending[i:]...), err
