@@ -66,7 +66,11 @@ func closeAll(members []Member) error {
 
 // LocalRanks are the ranks of a grid in this process.
 func LocalRanks(grid parallel.Grid) ([]*parallel.Rank, error) {
-	groups := parallel.Local(grid.Ranks())
+	return JoinAll(parallel.Local(grid.Ranks()), grid)
+}
+
+// JoinAll makes a grid of groups of which every one is here.
+func JoinAll(groups []parallel.Group, grid parallel.Grid) ([]*parallel.Rank, error) {
 	ranks, errs := make([]*parallel.Rank, len(groups)), make([]error, len(groups))
 	var joining sync.WaitGroup
 	for i, g := range groups {

@@ -7,17 +7,17 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/samebit/samebit/internal/patience"
 )
 
-// Patience is how long a rank waits for others before it gives them up.
-const Patience = 10 * time.Minute
-
 // Local gives the groups of n ranks that are goroutines of this process, one for each. What one sends the other copies from
-// its memory.
-func Local(n int) []Group { return localWith(n, Patience) }
+// its memory. A rank waits 10 minutes for another's call.
+func Local(n int) []Group { return LocalWith(n, patience.Defaults().Call) }
 
-func localWith(n int, patience time.Duration) []Group {
-	h := &hub{patience: patience, over: make(chan struct{}), boxes: make([][]chan parcel, n), left: make([]chan struct{}, n)}
+// LocalWith is Local with another limit to how long a rank waits for another's call: then all have an error.
+func LocalWith(n int, limit time.Duration) []Group {
+	h := &hub{limit: limit, over: make(chan struct{}), boxes: make([][]chan parcel, n), left: make([]chan struct{}, n)}
 	groups := make([]Group, n)
 	for to := range n {
 		h.boxes[to], h.left[to] = make([]chan parcel, n), make(chan struct{})
@@ -31,9 +31,9 @@ func localWith(n int, patience time.Duration) []Group {
 
 // hub is where ranks of one process meet.
 type hub struct {
-	patience time.Duration
-	boxes    [][]chan parcel // [to][from]
-	left     []chan struct{} // closed when the rank has left
+	limit time.Duration
+	boxes [][]chan parcel // [to][from]
+	left  []chan struct{} // closed when the rank has left
 
 	abort sync.Once
 	over  chan struct{} // closed by abort
@@ -62,44 +62,52 @@ func (l *local) Exchange(peers []int, recv, send [][]byte) error {
 		return l.err
 	default:
 	}
-	limit := time.NewTimer(l.patience)
-	defer limit.Stop()
+	waits := patience.Begin(l.limit)
+	look := time.NewTicker(waits.Every())
+	defer look.Stop()
 	taken := make(chan struct{}, len(peers))
 	for i, to := range peers {
 		l.boxes[to][l.rank] <- parcel{send[i], taken} // the one before was taken, or there would have been an error
 	}
 	for i, from := range peers {
-		if err := l.take(recv[i], from, limit.C); err != nil {
+		if err := l.take(recv[i], from, &waits, look.C); err != nil {
 			return err
 		}
 	}
-	for range peers {
+	for n := 0; n < len(peers); {
 		select {
 		case <-taken:
+			n++
 		case <-l.over:
 			return l.err
-		case <-limit.C:
-			return l.fail("other ranks did not take what was sent in %v", l.patience)
+		case <-look.C:
+			if waits.Over() {
+				return l.fail("other ranks did not take what was sent in %v: need the same calls on every rank", l.limit)
+			}
 		}
 	}
 	return nil
 }
 
 // take receives what a rank sends.
-func (l *local) take(into []byte, from int, limit <-chan time.Time) error {
+func (l *local) take(into []byte, from int, waits *patience.Wait, look <-chan time.Time) error {
 	box := l.boxes[l.rank][from]
 	var p parcel
-	select {
-	case p = <-box:
-	case <-l.over:
-		return l.err
-	case <-limit:
-		return l.fail("no word of rank %d in %v", from, l.patience)
-	case <-l.left[from]:
+	for p.taken == nil {
 		select {
-		case p = <-box: // sent before
-		default:
-			return l.fail("rank %d has left: need the same calls on every rank", from)
+		case p = <-box:
+		case <-l.over:
+			return l.err
+		case <-look:
+			if waits.Over() {
+				return l.fail("rank %d has not called what this rank has in %v: need the same calls on every rank", from, l.limit)
+			}
+		case <-l.left[from]:
+			select {
+			case p = <-box: // sent before
+			default:
+				return l.fail("rank %d has left: need the same calls on every rank", from)
+			}
 		}
 	}
 	if len(p.data) != len(into) {

@@ -5,6 +5,7 @@ package parallel
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -63,8 +64,15 @@ func say[T any](r *Rank, what T, mine error) ([]T, error) {
 	}
 	n := r.Group.Size()
 	text, err := json.Marshal(said{what, shortened(mine)})
-	if err != nil || len(text) > notice {
-		panic(fmt.Sprintf("parallel: a notice of %d bytes: %v", len(text), err))
+	if err == nil && len(text) > notice {
+		err = fmt.Errorf("found %d bytes to tell the other ranks: need at most %d", len(text), notice)
+	}
+	if err != nil { // of which the others are told in place of it
+		var nothing T
+		mine = errors.Join(mine, err)
+		if text, err = json.Marshal(said{nothing, shortened(mine)}); err != nil {
+			return nil, err
+		}
 	}
 	all, err := allGather(r.Group, append(text, bytes.Repeat([]byte{' '}, notice-len(text))...), slices.Repeat([]int{notice}, n))
 	if err != nil {
@@ -83,7 +91,8 @@ func say[T any](r *Rank, what T, mine error) ([]T, error) {
 	return heard, mine
 }
 
-// Tell tells all ranks a text, and gives what each has told. All must call it.
+// Tell tells all ranks a text, and gives what each has told. All must call it. A text of more than 4 kB, as JSON, of one rank is an
+// error on every one.
 func (r *Rank) Tell(text string) ([]string, error) { return say(r, text, nil) }
 
 // shortened is an error's text, so that it fits into a notice.

@@ -112,6 +112,39 @@ func TestRanksRefuse(t *testing.T) {
 	}
 }
 
+// A rank that is refused before it joins the others ends these, which say what has happened.
+func TestRefusedEarly(t *testing.T) {
+	cmd := mpirun(t, 1, "gate", "--shape", "tiny", "--tokens", "8")
+	if !openMPI(cmd.Path) {
+		t.Skip("need Open MPI's way to start two programs")
+	}
+	program := cmd.Args[len(cmd.Args)-6]
+	cmd.Args = append(cmd.Args, ":", "-np", "1", program, "gate", "--tp", "0")
+	out, err := output(cmd, 25*time.Second)
+	if err == nil || !strings.Contains(out, "--tp 0") || !strings.Contains(out, "stopped by the launcher before all ranks had met") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A process whose launcher has started others that its MPI library does not find is refused.
+func TestRanksNotFound(t *testing.T) {
+	if !openMPI(mpirun(t, 1).Path) {
+		t.Skip("need Open MPI, which starts alone where it finds no others")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, launcher := range [][]string{{"PMI_SIZE=4", "PMI_RANK=0"}, {"PMIX_RANK=3"}, {"PMIX_RANK=0", "SLURM_STEP_NUM_TASKS=2"}} {
+		cmd := exec.Command(self, "gate", "--shape", "tiny", "--tokens", "8")
+		cmd.Env = append(append(os.Environ(), asProgram+"=1"), launcher...)
+		out, err := output(cmd, 25*time.Second)
+		if err == nil || !strings.Contains(out, "it is rank 0 of 1: need the launcher's own library") {
+			t.Errorf("%v: %v: %s", launcher, err, out)
+		}
+	}
+}
+
 // A rank that is killed in the middle of its work ends the others within 30 seconds, with an exit status and a reason: the launcher
 // tells them. One that stands still gives no sign of life.
 func TestKilledRank(t *testing.T) {

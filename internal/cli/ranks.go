@@ -4,6 +4,7 @@ package cli
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/samebit/samebit/gate"
 	"github.com/samebit/samebit/internal/mpi"
@@ -17,9 +18,13 @@ type rankFlags struct {
 	TP   int    `name:"tp" default:"1" placeholder:"N" help:"Tensor-parallel ranks, which slice each expert. Changes no bit." json:"tp"`
 	EP   int    `name:"ep" placeholder:"N" help:"Expert-parallel ranks, which share the experts; where processes are the ranks, all that --tp leaves, else 1. Changes no bit." json:"ep"`
 	Over string `enum:"auto,local,mpi,nccl" default:"auto" help:"What ranks are, and what carries bytes between them: local, goroutines of this process; mpi, processes of mpirun or srun; nccl, processes of torchrun or srun with a GPU each; auto, what has started this. Changes no bit." json:"over"`
+
+	Patience time.Duration `name:"patience" default:"10m" placeholder:"TIME" help:"How long a rank waits for another that lives, but does not call what it has called; then all end with an error. (One that is dead or stopped is missed within 15s.)" json:"-"`
 }
 
 const mostRanks = 64 // goroutines
+
+const stoppedEarly = "stopped by the launcher before all ranks had met: another was refused or has died, or the job was cancelled"
 
 // over is what carries bytes between ranks.
 func (f *rankFlags) over() string {
@@ -39,9 +44,15 @@ func (f *rankFlags) join(e *env) ([]*parallel.Rank, error) {
 	if f.TP < 1 || f.EP < 0 {
 		return nil, fmt.Errorf("--tp %d, --ep %d: need at least 1, and for --ep 0 for all that there are", f.TP, f.EP)
 	}
+	if f.Patience <= 0 {
+		return nil, fmt.Errorf("--patience %v: need more than 0", f.Patience)
+	}
+	limits := patience.Defaults()
+	limits.Call = f.Patience
 	switch f.over() {
 	case "mpi":
-		world, err := mpi.Open(patience.Defaults())
+		e.stoppedBecause(stoppedEarly)
+		world, err := mpi.Open(limits)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +63,8 @@ func (f *rankFlags) join(e *env) ([]*parallel.Rank, error) {
 		if err != nil {
 			return nil, err
 		}
-		world, err := nccl.Open(place, patience.Defaults())
+		e.stoppedBecause(stoppedEarly)
+		world, err := nccl.Open(place, limits)
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +79,7 @@ func (f *rankFlags) join(e *env) ([]*parallel.Rank, error) {
 	if grid.Ranks() > mostRanks {
 		return nil, fmt.Errorf("--tp %d, --ep %d: found %d ranks: need at most %d in one process", f.TP, f.EP, grid.Ranks(), mostRanks)
 	}
-	return gate.LocalRanks(grid)
+	return gate.JoinAll(parallel.LocalWith(grid.Ranks(), f.Patience), grid)
 }
 
 // processes joins a grid of processes, of which this is one.
@@ -80,9 +92,7 @@ func (f *rankFlags) processes(e *env, link parallel.Link) ([]*parallel.Rank, err
 		}
 		group.Close()
 	}
-	// The launcher stops the others when a rank has died.
-	why := fmt.Sprintf("rank %d of %d: stopped by the launcher: another rank has died, or the job was cancelled", e.rank, e.ranks)
-	e.whyStopped.Store(&why)
+	e.stoppedBecause(fmt.Sprintf("rank %d of %d: stopped by the launcher: another rank has died, or the job was cancelled", e.rank, e.ranks))
 	if f.EP == 0 {
 		f.EP = max(1, link.Size()/f.TP)
 	}
@@ -92,3 +102,6 @@ func (f *rankFlags) processes(e *env, link parallel.Link) ([]*parallel.Rank, err
 	}
 	return []*parallel.Rank{rank}, nil
 }
+
+// stoppedBecause is what the launcher's signal means, which stops the other processes when one has died.
+func (e *env) stoppedBecause(why string) { e.whyStopped.Store(&why) }
