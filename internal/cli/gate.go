@@ -48,7 +48,7 @@ Examples:
     samebit gate --shape tiny --case 'micro-batches-*' --case padding
     samebit gate --tp 2 --ep 2
     mpirun -np 4 samebit gate --tp 2
-    torchrun --no-python --nproc-per-node 8 samebit gate --backend cuda`
+    torchrun --standalone --no-python --nproc-per-node 8 samebit gate --backend cuda`
 }
 
 // Run implements command.
