@@ -126,6 +126,23 @@ func TestRefusedEarly(t *testing.T) {
 	}
 }
 
+// A task of srun without MPI is no program of its own, unless that is asked for.
+func TestSlurmWithoutMPI(t *testing.T) {
+	for _, name := range []string{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS", "WORLD_SIZE"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("SLURM_PROCID", "3")
+	t.Setenv("SLURM_STEP_NUM_TASKS", "8")
+	args := []string{"gate", "--shape", "tiny", "--tokens", "8", "--workers", "1"}
+	var stdout, stderr bytes.Buffer
+	if status := Main(args, &stdout, &stderr); status != statusUsage || !strings.Contains(stderr.String(), "task 3 of 8") {
+		t.Errorf("exit status %d: %s", status, &stderr)
+	}
+	if status := Main(append(args, "--over", "local"), &stdout, &stderr); status != statusOK {
+		t.Errorf("--over local: exit status %d: %s", status, &stderr)
+	}
+}
+
 // A process whose launcher has started others that its MPI library does not find is refused.
 func TestRanksNotFound(t *testing.T) {
 	if !openMPI(mpirun(t, 1).Path) {

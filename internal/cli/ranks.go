@@ -71,6 +71,10 @@ func (f *rankFlags) join(e *env) ([]*parallel.Rank, error) {
 		e.device = place.Local
 		return f.processes(e, world)
 	}
+	if task, tasks, several := mpi.SlurmTask(); several && f.Over == "auto" {
+		return nil, fmt.Errorf("srun started this as task %d of %d, and told it of no MPI: need srun --mpi=pmix or pmi2, or --over nccl, or --over local for %d programs of their own",
+			task, tasks, tasks)
+	}
 	f.EP = max(f.EP, 1)
 	grid := parallel.Grid{TP: f.TP, EP: f.EP}
 	if grid.Ranks() == 1 {

@@ -26,6 +26,13 @@ func Launched() bool {
 	return false
 }
 
+// SlurmTask is this process's number among several that srun has started, whether or not it has told them of MPI.
+func SlurmTask() (task, tasks int, several bool) {
+	task, noTask := strconv.Atoi(os.Getenv("SLURM_PROCID"))
+	tasks, noTasks := strconv.Atoi(os.Getenv("SLURM_STEP_NUM_TASKS"))
+	return task, tasks, noTask == nil && noTasks == nil && tasks > 1
+}
+
 // told is what launchers say of size and rank, in the order in which they are believed: the one that started this process last comes first.
 // Slurm's own count is that of the step whose ranks PMIx numbers.
 var told = []struct{ size, rank string }{
