@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestMain(m *testing.M) {
 func inWorld(what string) (err error) {
 	limits := patience.Defaults()
 	if strings.HasPrefix(what, "late") { // with short limits
-		limits.Silence, limits.Heartbeat, limits.Call = 2*time.Second, 200*time.Millisecond, time.Second
+		limits = patience.Limits{Call: time.Second, Meet: 3 * time.Second, Silence: 2 * time.Second, Heartbeat: 200 * time.Millisecond}
 	}
 	world, err := mpi.Open(limits)
 	if err != nil {
@@ -89,6 +90,24 @@ func inWorld(what string) (err error) {
 			fmt.Fprintln(os.Stderr, "child: the work of rank 0 is done")
 		}
 		return err
+	case "late, and stopped while the others leave":
+		err := g.Barrier()
+		if first && err == nil {
+			syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			time.Sleep(time.Hour) // the call may come back before the signal comes
+		}
+		return err
+	case "late, as one is stopped that has said goodbye":
+		if err := g.Barrier(); err != nil {
+			return err
+		}
+		if first {
+			return exec.Command("sh", "-c", fmt.Sprintf("sleep 0.7; kill -STOP %d", os.Getpid())).Start()
+		}
+		if last {
+			time.Sleep(1500 * time.Millisecond)
+		}
+		return nil
 	case "late, and missed":
 		if last {
 			time.Sleep(2 * limits.Call)
@@ -152,6 +171,8 @@ func TestMPI(t *testing.T) {
 		{"sizes", "need the same calls and the same flags on every rank"},
 		{"grid", "need the same on every rank"},
 		{"late, after the others have left", ""},
+		{"late, and stopped while the others leave", "no sign of life of rank 0 in 2s"},
+		{"late, as one is stopped that has said goodbye", "all ranks have said that they leave, and have not in 3s"},
 		{"late, and missed", "rank 2 lives, but has not called what this rank has in 1s"},
 		{"late, as the whole job was suspended", ""},
 	} {

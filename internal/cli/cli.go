@@ -49,9 +49,9 @@ type command interface {
 type env struct {
 	stderr io.Writer
 
-	rank, ranks int         // among processes that work together; 0 of 0 where there is one alone
-	device      int         // the GPU of this rank
-	leave       func(error) // tells the others how the command has ended; nil where there are none
+	rank, ranks int               // among processes that work together; 0 of 0 where there is one alone
+	device      int               // the GPU of this rank
+	leave       func(error) error // tells the others how the command has ended; nil where there are none
 
 	whyStopped atomic.Pointer[string] // what SIGTERM means, where it has a meaning
 }
@@ -81,7 +81,7 @@ type failedError struct{ error }
 func failf(format string, args ...any) error { return failedError{fmt.Errorf(format, args...)} }
 
 // Main runs the program and gives its exit status. Results go to stdout, errors and progress to stderr.
-func Main(args []string, stdout, stderr io.Writer) int {
+func Main(args []string, stdout, stderr io.Writer) (status int) {
 	e := &env{stderr: stderr}
 	defer e.tidyWhenStopped()()
 	var p program
@@ -104,12 +104,16 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 	c := at.Selected().Target.Addr().Interface().(command)
 	err = c.Run(e)
-	if e.leave != nil {
-		defer e.leave(err)
-	}
 	name := e.name(at.Selected().Name)
+	if e.leave != nil {
+		defer func() { // when all is printed
+			if gone := e.leave(err); gone != nil && status == statusOK {
+				fmt.Fprintf(stderr, "%s: its work was done, and not all have left: %v\n", name, gone)
+				status = statusUsage
+			}
+		}()
+	}
 	var failed failedError
-	status := statusOK
 	switch {
 	case errors.As(err, &failed):
 		status = statusFailed

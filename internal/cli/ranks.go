@@ -90,11 +90,11 @@ func (f *rankFlags) join(e *env) ([]*parallel.Rank, error) {
 func (f *rankFlags) processes(e *env, link parallel.Link) ([]*parallel.Rank, error) {
 	group := parallel.NewGroup(link)
 	e.rank, e.ranks = link.Rank(), link.Size()
-	e.leave = func(err error) {
+	e.leave = func(err error) error {
 		if err != nil {
 			group.Abort(err)
 		}
-		group.Close()
+		return group.Close()
 	}
 	e.stoppedBecause(fmt.Sprintf("rank %d of %d: stopped by the launcher: another rank has died, or the job was cancelled", e.rank, e.ranks))
 	if f.EP == 0 {

@@ -171,7 +171,20 @@ func (w *World) Close() error {
 	if !clean { // the library would wait for ever
 		return w.err
 	}
-	return w.lib.do("finalize", finalize)
+	left := make(chan error, 1)
+	go func() { left <- w.lib.do("finalize", finalize) }()
+	look := time.NewTicker(glance)
+	defer look.Stop()
+	for waits := patience.Begin(w.limits.Meet); ; {
+		select {
+		case err := <-left:
+			return err
+		case <-look.C:
+			if waits.Over() { // the library has no limit of its own
+				return fmt.Errorf("rank %d: all ranks have said that they leave, and have not in %v", w.rank, w.limits.Meet)
+			}
+		}
+	}
 }
 
 // alone says that all others have left, and have been told what was to be told.

@@ -8,7 +8,7 @@ import "time"
 // Limits are what ranks wait for, and how long.
 type Limits struct {
 	Call      time.Duration // another rank's call of what this one has called, while that one lives
-	Meet      time.Duration // all processes to come together
+	Meet      time.Duration // all processes to come together, and the library to part them
 	Silence   time.Duration // without a sign of life a process is taken for dead, or for one that stands still
 	Heartbeat time.Duration // between two signs of life
 }
