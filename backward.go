@@ -23,8 +23,11 @@ type chunk struct {
 	arena    *arena
 }
 
-// Bytes is how much memory the tape holds.
+// Bytes is how much memory the tape holds: none of one that is nil, or was freed.
 func (t *Tape) Bytes() (n int64) {
+	if t == nil {
+		return 0
+	}
 	for _, c := range t.chunks {
 		for _, b := range c.arena.buffers {
 			n += int64(b.Len() * b.Dtype().Size())
