@@ -21,7 +21,7 @@ const module = "github.com/samebit/samebit"
 var layers = []string{
 	"contract",
 	"backend",
-	"internal/tidy", "internal/host", "internal/ref", "internal/cpu", "internal/cuda",
+	"internal/tidy", "internal/dl", "internal/host", "internal/ref", "internal/cpu", "internal/cuda",
 	"internal/mpi", "internal/nccl", "parallel",
 	"checkpoint/internal", "checkpoint/safetensors", "checkpoint/testdata", "checkpoint",
 	"internal/bits",
@@ -125,6 +125,14 @@ func TestNoCgo(t *testing.T) {
 	eachPackageFile(t, func(path string, imports []string) {
 		if slices.Contains(imports, "C") && !strings.HasPrefix(path, "bindings/c/") {
 			t.Errorf("%s uses cgo, which only bindings/c may", path)
+		}
+	})
+}
+
+func TestLibrariesAreOpenedInOnePlace(t *testing.T) {
+	sourceFiles(t, ".go", func(path string, text []byte) {
+		if !strings.HasPrefix(path, "internal/dl/") && strings.Contains(string(text), "purego."+"Dl") {
+			t.Errorf("%s opens libraries by purego, which loses reasons: need internal/dl", path)
 		}
 	})
 }
