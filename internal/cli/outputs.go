@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"github.com/samebit/samebit/checkpoint/safetensors"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/bits"
+	"github.com/samebit/samebit/internal/tidy"
 	"github.com/samebit/samebit/internal/ui"
 )
 
@@ -156,6 +158,21 @@ func writable(path string, inputs ...string) error {
 		return fmt.Errorf("%s: cannot be written: %w", path, err)
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// replaceFile puts what write writes at path, in place of what is there: whole or not at all.
+func replaceFile(path string, write func(io.Writer) error) (err error) {
+	name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s-%x", filepath.Base(path), rand.Uint64()))
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	defer tidy.Note(name)()
+	defer os.Remove(name) // nothing, once it has been moved into place
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(name, path)
 }
 
 // kindOf says for people what is not a plain file.
