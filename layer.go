@@ -100,9 +100,6 @@ func load(s contract.Shape, w *contract.Weights, o Options, copied func([]BF16))
 	if o.RouterLogits != FP32 && o.RouterLogits != BF16Logits {
 		return nil, fmt.Errorf("options: RouterLogits %d: need FP32 (%d) or BF16Logits (%d)", o.RouterLogits, FP32, BF16Logits)
 	}
-	if o.Recompute && o.Ranks != nil {
-		return nil, errors.New("options: Recompute on ranks, whose tapes hold g and u: need one of the two")
-	}
 	if o.MaxTokens < 0 {
 		return nil, fmt.Errorf("options: MaxTokens %d: need at least 1, or 0 for %d", o.MaxTokens, defaultMaxTokens)
 	}

@@ -31,11 +31,11 @@ type Options struct {
 	NormTopK     *bool     // in place of the checkpoint's norm_topk_prob (R4); nil to keep it
 	AllowReject  bool      // let a call with rejected tokens (R13) return without an error
 	Workers      int       // goroutines of a CPU backend; 0 for one a processor
+	Device       int       // number of the GPU that a GPU's backend runs on
 	MaxTokens    int       // tokens worked on at a time, which bounds the workspace; 0 for 4096
 
 	// Recompute has a tape hold x and the routes alone, and Backward make g, u and h again from them. No bit changes. At
-	// Qwen3-Next's shape a tape is 6.4 kB a token in place of 62.7.
-	// Not for a layer on ranks.
+	// Qwen3-Next's shape a tape is 6.4 kB a token in place of 62.7. On ranks x goes to the experts' owners once more.
 	Recompute bool
 
 	// Ranks, where it is not nil, spreads the layer over ranks: see package parallel. Each rank opens the layer, calls the same
@@ -55,7 +55,7 @@ func (o Options) open() (backend.Backend, error) {
 	if name == "" {
 		name = "cpu"
 	}
-	b, err := backend.Open(name, backend.Options{Workers: o.Workers})
+	b, err := backend.Open(name, backend.Options{Workers: o.Workers, Device: o.Device})
 	if err == nil && o.Ranks != nil {
 		b = o.Ranks.Spread(b)
 	}

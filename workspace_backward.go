@@ -11,7 +11,8 @@ import (
 
 // WorkspaceGradients are gradients of the layer's weights in the caller's memory on the GPU: a fold over the token stream of the
 // workspace's backwards (R11). What a backward leaves for Flush waits in the workspace, up to 2 GiB of it, and is folded in in one
-// pass; a CUDA graph has all of a stream, up to Flush, or none of it.
+// pass; only a longer stream of BF16 gradients needs FP32 sums beside them. A CUDA graph has all of a stream, up to Flush, or
+// none of it.
 type WorkspaceGradients struct {
 	workspace *Workspace
 	fold      backend.Fold

@@ -12,6 +12,7 @@ import (
 // Options are what a backend may be told when it opens. None of them changes a bit.
 type Options struct {
 	Workers int // goroutines of a CPU backend; 0 for one a processor
+	Device  int // number of the GPU that a GPU's backend runs on
 }
 
 var (
@@ -51,6 +52,9 @@ func Open(name string, o Options) (Backend, error) {
 	}
 	if o.Workers < 0 {
 		return nil, fmt.Errorf("backend %s: %d workers: need at least 1, or 0 for one a processor", name, o.Workers)
+	}
+	if o.Device < 0 {
+		return nil, fmt.Errorf("backend %s: device %d: need at least 0", name, o.Device)
 	}
 	return open(o)
 }

@@ -15,7 +15,7 @@ type journeyBackward struct {
 }
 
 func backwardOf(r backend.Rows) *journeyBackward {
-	return r.Offsets.(*buffer).journey.(*journeyBackward)
+	return r.Offsets.(*buffer).carried.(*journeyBackward)
 }
 
 // PlanBackward is R5 without the tokens that take no part (R9), of this rank's tokens.
@@ -37,7 +37,7 @@ func (l *layer) PlanBackward(a backend.PlanBackward) error {
 // ExpertsBackward is R8: dy and the weights go to the experts' owners, and the weights' gradients come home. An owner leaves out
 // the rows that take no part by the same rule as this rank.
 func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
-	j, f := backwardOf(a.Rows), journeyOf(a.Forward)
+	j, f, s := backwardOf(a.Rows), journeyOf(a.Forward), stayOf(a.Routed)
 	j.forward = f
 	dy := get[BF16](j.work, j.of(a.DY), a.Rows.Tokens*l.Hidden)
 	var arrived []BF16
@@ -51,11 +51,11 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	if *j.err != nil {
 		return *j.err
 	}
-	j.routed = f.routed.backward(j.work, arrived, theirs)
+	j.routed = s.routed.backward(j.work, arrived, theirs)
 	made := j.routed.experts()
 	var shared []float32
 	if l.shared != nil && *j.err == nil {
-		j.shared = f.shared.backward(j.work, dy, j.sharedWeights())
+		j.shared = s.shared.backward(j.work, dy, j.sharedWeights())
 		shared = j.shared.experts()
 	}
 	dweight := comeBack(j, "dw", made, shared, 1)

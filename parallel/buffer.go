@@ -12,7 +12,7 @@ type buffer struct {
 	n     int
 	below backend.Buffer // nil until it is used
 
-	journey closer // of a plan's Offsets: what is kept of the rows' way to other ranks
+	carried closer // what goes with it: with a plan's Offsets, the rows' way to other ranks; with h, the rows that came from them
 }
 
 type closer interface{ close() }
@@ -29,12 +29,12 @@ func (b *buffer) Slice(from, to int) backend.Buffer {
 	return &buffer{m: b.m, dtype: b.dtype, n: to - from, below: part.Slice(from, to)}
 }
 
-// carry keeps what belongs to a plan, in place of an earlier plan's.
-func (b *buffer) carry(j closer) {
-	if b.journey != nil {
-		b.journey.close()
+// carry keeps what goes with the buffer, in place of what went before.
+func (b *buffer) carry(c closer) {
+	if b.carried != nil {
+		b.carried.close()
 	}
-	b.journey = j
+	b.carried = c
 }
 
 // use gives the buffer of the backend below.
@@ -55,13 +55,13 @@ func (m *machine) Free(b backend.Buffer) {
 	if v == nil {
 		return
 	}
-	if v.journey != nil {
-		v.journey.close()
+	if v.carried != nil {
+		v.carried.close()
 	}
 	if v.below != nil {
 		m.Backend.Free(v.below)
 	}
-	v.below, v.journey = nil, nil
+	v.below, v.carried = nil, nil
 }
 
 func (m *machine) Zero(b backend.Buffer) error {

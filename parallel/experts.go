@@ -4,25 +4,36 @@ package parallel
 
 import "github.com/samebit/samebit/backend"
 
+// stay is the rows at the experts of this rank, kept with h: those that came from all ranks, and of this rank's tokens those of the
+// shared expert.
+type stay struct {
+	*work
+	routed, shared *visit
+}
+
+// stayOf is that of activations.
+func stayOf(a backend.Activations) *stay { return a.H.(*buffer).carried.(*stay) }
+
 // GateUp is R6 up to h: x goes to the experts' owners, and the shared expert takes this rank's own tokens.
 func (l *layer) GateUp(a backend.GateUp) error {
-	j := journeyOf(a.Rows)
-	x := get[BF16](j.work, j.of(a.X), a.Rows.Tokens*l.Hidden)
+	j, s := journeyOf(a.Rows), &stay{work: l.newWork()}
+	a.Routed.H.(*buffer).carry(s)
+	x := get[BF16](s.work, s.of(a.X), a.Rows.Tokens*l.Hidden)
 	var arrived []BF16
-	j.run(func() (err error) {
+	s.run(func() (err error) {
 		arrived, err = j.dispatch.toOwners("x", x, l.Hidden)
 		return err
 	})
 	train := a.Routed.G != nil
-	if *j.err == nil {
-		j.routed = l.routed.visit(j.work, arrived, j.dispatch.experts)
-		j.routed.gateUp(train)
+	if *s.err == nil {
+		s.routed = l.routed.visit(s.work, arrived, j.dispatch.experts)
+		s.routed.gateUp(train)
 	}
-	if l.shared != nil && *j.err == nil {
-		j.shared = l.shared.visit(j.work, x, j.plan.working())
-		j.shared.gateUp(train)
+	if l.shared != nil && *s.err == nil {
+		s.shared = l.shared.visit(s.work, x, j.plan.working())
+		s.shared.gateUp(train)
 	}
-	return *j.err
+	return *s.err
 }
 
 // working gives a token's expert among one, which is the shared one: -1 for a token without work.
@@ -36,17 +47,17 @@ func (p *planned) working() []int32 {
 
 // Down is R6 from h: the rows come home.
 func (l *layer) Down(a backend.Down) error {
-	j := journeyOf(a.Rows)
+	j, s := journeyOf(a.Rows), stayOf(a.Routed)
 	n := l.routed.outputs.Len()
-	made := j.routed.down()
-	j.run(func() (err error) {
+	made := s.routed.down()
+	s.run(func() (err error) {
 		j.rows, err = comeHome(j.dispatch, "rows", made, n)
 		return err
 	})
 	if l.shared != nil {
-		j.rows = append(j.rows, j.plan.live(j.shared.down(), n)...)
+		j.rows = append(j.rows, j.plan.live(s.shared.down(), n)...)
 	}
-	return *j.err
+	return *s.err
 }
 
 // live is the rows of m [T,n] that belong to tokens with work, in the plan's order, which is theirs.

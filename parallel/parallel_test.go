@@ -3,7 +3,10 @@
 package parallel_test
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/samebit/samebit"
@@ -73,6 +76,10 @@ func TestOptions(t *testing.T) {
 	dense, no := j, false
 	dense.shape.NormTopK, dense.o.NormTopK = false, &no
 	dense.check(t, few...)
+
+	recomputed := j
+	recomputed.o.Recompute, recomputed.o.MaxTokens = true, 13
+	recomputed.check(t, few...)
 
 	rounded := j
 	rounded.bf16, rounded.calls = true, [][]int{{20}, {30}}
@@ -148,15 +155,96 @@ func TestCancelling(t *testing.T) {
 	}
 }
 
-// A layer on ranks says that its tapes hold g and u.
-func TestNoRecomputation(t *testing.T) {
-	group := parallel.Local(1)[0]
-	defer group.Close()
-	rank, err := parallel.Join(group, parallel.Grid{TP: 1, EP: 1})
-	if err != nil {
-		t.Fatal(err)
+// After an optimizer's step each rank has changed its own part of the weights, in place, and Refresh brings the others' slices: the
+// whole weights are given, or the part alone.
+func TestRefresh(t *testing.T) {
+	const n = 20
+	x, dy := tokens(n, tiny)
+	stepped := testgen.Weights(tiny, 9)
+	stepped.Router, stepped.SharedGate = weights.Router, weights.SharedGate
+	want := job{shape: tiny, w: &stepped, x: x, dy: dy, calls: [][]int{{n}}}.one(t)
+	grid := parallel.Grid{TP: 3, EP: 2}
+	whole := tiny.NewGradients()
+	for _, partAlone := range []bool{false, true} {
+		var mu sync.Mutex
+		errs := onRanks(parallel.Local(grid.Ranks()), func(i int, g parallel.Group) error {
+			rank, err := parallel.Join(g, grid)
+			if err != nil {
+				return err
+			}
+			part := rank.Part(tiny)
+			given := testgen.Weights(tiny, 1)
+			own := &given
+			if partAlone {
+				own = copied(parallel.CutWeights(&given, part), part)
+			}
+			l, err := samebit.New(tiny, own, samebit.Options{Ranks: rank})
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			step(own, parallel.CutWeights(&stepped, part), part, partAlone)
+			if err := l.Refresh(); err != nil {
+				return err
+			}
+			var r result
+			if err := (job{shape: tiny, w: own, x: x, dy: dy, calls: [][]int{{n / 2, n / 2}}}).run(l, &r, func(sizes []int) (int, int) {
+				_, ep := grid.At(i)
+				return total(sizes[:ep]), total(sizes[:ep+1])
+			}); err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			_, ep := grid.At(i)
+			half := n / 2 * tiny.Hidden
+			same(t, "y", r.y, want.y[ep*half:(ep+1)*half])
+			same(t, "dx", r.dx, want.dx[ep*half:(ep+1)*half])
+			place(t, grid, whole, r.grads, part, true)
+			return nil
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		for e := range whole.Experts {
+			sameExpert(t, fmt.Sprintf("part alone %t: expert %d", partAlone, e), &whole.Experts[e], &want.grads.Experts[e])
+		}
 	}
-	if _, err := samebit.New(tiny, &weights, samebit.Options{Ranks: rank, Recompute: true}); err == nil {
-		t.Error("recomputation on ranks is no error")
+}
+
+// copied is weights of a part in memory of their own.
+func copied(w *contract.Weights, p contract.Part) *contract.Weights {
+	c := p.NewWeights()
+	copy(c.Router, w.Router)
+	copy(c.SharedGate, w.SharedGate)
+	for e := range w.Experts {
+		copyExpert(&c.Experts[e], &w.Experts[e])
 	}
+	copyExpert(c.Shared, w.Shared)
+	return c
+}
+
+func copyExpert(dst, src *contract.Expert) {
+	copy(dst.Gate, src.Gate)
+	copy(dst.Up, src.Up)
+	copy(dst.Down, src.Down)
+}
+
+// step sets a part of weights, which are whole or that part alone.
+func step(w, to *contract.Weights, p contract.Part, partAlone bool) {
+	set := func(w, to *contract.Expert, width int, r contract.Range) {
+		if partAlone {
+			copyExpert(w, to)
+			return
+		}
+		copy(w.Gate[r.From*p.Shape.Hidden:], to.Gate)
+		copy(w.Up[r.From*p.Shape.Hidden:], to.Up)
+		for h := range p.Shape.Hidden {
+			copy(w.Down[h*width+r.From:h*width+r.To], to.Down[h*r.Len():])
+		}
+	}
+	for e := p.Experts.From; e < p.Experts.To; e++ {
+		set(&w.Experts[e], &to.Experts[e], p.Shape.Width, p.Width)
+	}
+	set(w.Shared, to.Shared, p.Shape.SharedWidth, p.Shared)
 }

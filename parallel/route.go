@@ -40,14 +40,13 @@ func (l *layer) Plan(a backend.Plan) error {
 	return *w.err
 }
 
-// journey is the rows of a forward on their way, kept for the backward as a plan is.
+// journey is the way of a forward's rows, kept with the plan.
 type journey struct {
 	*work
-	plan           planned
-	dispatch       *dispatch
-	routed, shared *visit
-	rows           []BF16 // between Down and Combine: [R,O] in the plan's order, O being this rank's share of H
+	plan     planned
+	dispatch *dispatch
+	rows     []BF16 // between Down and Combine: [R,O] in the plan's order, O being this rank's share of H
 }
 
 // journeyOf is that of a plan.
-func journeyOf(r backend.Rows) *journey { return r.Offsets.(*buffer).journey.(*journey) }
+func journeyOf(r backend.Rows) *journey { return r.Offsets.(*buffer).carried.(*journey) }

@@ -51,6 +51,7 @@ type env struct {
 	stderr io.Writer
 
 	rank, ranks int         // among processes that work together; 0 of 0 where there is one alone
+	device      int         // the GPU of this rank
 	leave       func(error) // tells the others how the command has ended; nil where there are none
 
 	whyStopped atomic.Pointer[string] // what SIGTERM means, where it has a meaning

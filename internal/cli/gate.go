@@ -37,7 +37,7 @@ func (*gateCommand) Help() string {
 
 Without --checkpoint and --shape it runs on the checkpoint inside this program and on a made-up layer of shape mid, in well under a minute.
 
-With --tp and --ep the layer is on the ranks of a grid, which are goroutines of this process; where mpirun or srun has started several processes these are the ranks. The digests are those of one process, but where ranks are counted.
+With --tp and --ep the layer is on the ranks of a grid, which are goroutines of this process; where mpirun, srun or torchrun has started several processes these are the ranks. The digests are those of one process, but where ranks are counted.
 
 Exit status 1 where any case failed.
 
@@ -48,7 +48,8 @@ Examples:
     samebit gate --checkpoint Qwen3-Next-80B-A3B-Instruct --layer 3 --backend cpu --tokens 8,64
     samebit gate --shape tiny --case 'micro-batches-*' --case padding
     samebit gate --tp 2 --ep 2
-    mpirun -np 4 samebit gate --tp 2`
+    mpirun -np 4 samebit gate --tp 2
+    torchrun --no-python --nproc-per-node 8 samebit gate --backend cuda`
 }
 
 // Run implements command.
@@ -72,7 +73,7 @@ func (c *gateCommand) Run(e *env) error {
 			return fmt.Errorf("--report: %w: need a folder, or a name for one", err)
 		}
 	}
-	subjects, err := c.subjects(ranks)
+	subjects, err := c.subjects(ranks, e.device)
 	if err != nil {
 		return err
 	}
@@ -104,8 +105,8 @@ func (c *gateCommand) Run(e *env) error {
 }
 
 // subjects opens what is to be tried.
-func (c *gateCommand) subjects(ranks []*parallel.Rank) (subjects []*gate.Subject, err error) {
-	o := samebit.Options{Backend: c.Backend, Workers: c.Workers}
+func (c *gateCommand) subjects(ranks []*parallel.Rank, device int) (subjects []*gate.Subject, err error) {
+	o := samebit.Options{Backend: c.Backend, Workers: c.Workers, Device: device}
 	defer func() {
 		if err != nil {
 			for _, s := range subjects {

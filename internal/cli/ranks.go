@@ -7,38 +7,72 @@ import (
 
 	"github.com/samebit/samebit/gate"
 	"github.com/samebit/samebit/internal/mpi"
+	"github.com/samebit/samebit/internal/nccl"
 	"github.com/samebit/samebit/parallel"
 )
 
 // rankFlags say what ranks a layer is spread over.
 type rankFlags struct {
-	TP int `name:"tp" default:"1" placeholder:"N" help:"Tensor-parallel ranks, which slice each expert. Changes no bit." json:"tp"`
-	EP int `name:"ep" placeholder:"N" help:"Expert-parallel ranks, which share the experts; all that there are where mpirun has started this, else 1. Changes no bit." json:"ep"`
+	TP   int    `name:"tp" default:"1" placeholder:"N" help:"Tensor-parallel ranks, which slice each expert. Changes no bit." json:"tp"`
+	EP   int    `name:"ep" placeholder:"N" help:"Expert-parallel ranks, which share the experts; where processes are the ranks, all that --tp leaves, else 1. Changes no bit." json:"ep"`
+	Over string `enum:"auto,local,mpi,nccl" default:"auto" help:"What ranks are, and what carries bytes between them: local, goroutines of this process; mpi, processes of mpirun or srun; nccl, processes of torchrun or srun with a GPU each; auto, what has started this. Changes no bit." json:"over"`
 }
 
-// join joins the ranks that the flags ask for: goroutines of this process or, where mpirun or srun has started several, processes.
-// There are none for one rank.
-func (f *rankFlags) join(e *env) (ranks []*parallel.Rank, err error) {
+const mostRanks = 64 // goroutines
+
+// over is what carries bytes between ranks.
+func (f *rankFlags) over() string {
+	switch {
+	case f.Over != "auto":
+		return f.Over
+	case mpi.Launched():
+		return "mpi"
+	case nccl.Launched():
+		return "nccl"
+	}
+	return "local"
+}
+
+// join joins the ranks that the flags ask for. There are none for one rank.
+func (f *rankFlags) join(e *env) ([]*parallel.Rank, error) {
 	if f.TP < 1 || f.EP < 0 {
 		return nil, fmt.Errorf("--tp %d, --ep %d: need at least 1, and for --ep 0 for all that there are", f.TP, f.EP)
 	}
-	if !mpi.Launched() {
-		f.EP = max(f.EP, 1)
-		grid := parallel.Grid{TP: f.TP, EP: f.EP}
-		if grid.Ranks() == 1 {
-			return nil, nil
+	switch f.over() {
+	case "mpi":
+		world, err := mpi.Open()
+		if err != nil {
+			return nil, err
 		}
-		if grid.Ranks() > mostRanks {
-			return nil, fmt.Errorf("--tp %d, --ep %d: found %d ranks: need at most %d in one process", f.TP, f.EP, grid.Ranks(), mostRanks)
+		e.device = mpi.LocalRank()
+		return f.processes(e, world)
+	case "nccl":
+		place, err := nccl.FromEnvironment()
+		if err != nil {
+			return nil, err
 		}
-		return gate.LocalRanks(grid)
+		world, err := nccl.Open(place)
+		if err != nil {
+			return nil, err
+		}
+		e.device = place.Local
+		return f.processes(e, world)
 	}
-	world, err := mpi.Open()
-	if err != nil {
-		return nil, err
+	f.EP = max(f.EP, 1)
+	grid := parallel.Grid{TP: f.TP, EP: f.EP}
+	if grid.Ranks() == 1 {
+		return nil, nil
 	}
-	group := parallel.NewGroup(world)
-	e.rank, e.ranks = world.Rank(), world.Size()
+	if grid.Ranks() > mostRanks {
+		return nil, fmt.Errorf("--tp %d, --ep %d: found %d ranks: need at most %d in one process", f.TP, f.EP, grid.Ranks(), mostRanks)
+	}
+	return gate.LocalRanks(grid)
+}
+
+// processes joins a grid of processes, of which this is one.
+func (f *rankFlags) processes(e *env, link parallel.Link) ([]*parallel.Rank, error) {
+	group := parallel.NewGroup(link)
+	e.rank, e.ranks = link.Rank(), link.Size()
 	e.leave = func(err error) {
 		if err != nil {
 			group.Abort(err)
@@ -49,7 +83,7 @@ func (f *rankFlags) join(e *env) (ranks []*parallel.Rank, err error) {
 	why := fmt.Sprintf("rank %d of %d: stopped by the launcher: another rank has died, or the job was cancelled", e.rank, e.ranks)
 	e.whyStopped.Store(&why)
 	if f.EP == 0 {
-		f.EP = max(1, world.Size()/f.TP)
+		f.EP = max(1, link.Size()/f.TP)
 	}
 	rank, err := parallel.Join(group, parallel.Grid{TP: f.TP, EP: f.EP})
 	if err != nil {
@@ -57,5 +91,3 @@ func (f *rankFlags) join(e *env) (ranks []*parallel.Rank, err error) {
 	}
 	return []*parallel.Rank{rank}, nil
 }
-
-const mostRanks = 64

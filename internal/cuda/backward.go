@@ -67,11 +67,11 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 		dg: bf16(a.RoutedGrad.DGate), du: bf16(a.RoutedGrad.DUp), hw: bf16(a.RoutedGrad.HW),
 		sharedDG: bf16(a.SharedGrad.DGate), sharedDU: bf16(a.SharedGrad.DUp), sharedHW: bf16(a.SharedGrad.HW), partial: partial,
 		hidden: int32(pitch), experts: int32(l.Experts), width: int32(l.Width), sharedWidth: int32(l.SharedWidth),
-		blocks: int32(ceil(width, copyRows*tiles.tiling.Copies)), partials: int32(partials), parts: int32(ceil(tiles.tiling.Most, 128))}
+		blocks: int32(ceil(width, copyRows*tiles.tiling.Copies)), partials: int32(partials)}
 	if (l.Width|l.SharedWidth)%8 == 0 && (p.g|p.u|p.sharedG|p.sharedU|p.dg|p.du|p.hw|p.sharedDG|p.sharedDU|p.sharedHW)%16 == 0 {
 		p.whole = 1
 	}
-	product(s, downTiling(tiles.tiling), tiles.tiling.Down, &p)
+	product(s, tiles.tiling, tiles.tiling.Down, &p)
 	run(s, image.ExpertsTreeBwdF32, [3]int{ceil(all, treeThreads)}, treeThreads, 0, &treeParams{offsets: i32(a.Rows.Offsets), partial: partial,
 		dweight: fp32(a.DWeight), experts: int32(l.Experts), width: int32(l.Width), sharedWidth: int32(l.SharedWidth), partials: int32(partials)})
 	return s.err

@@ -164,7 +164,8 @@ func TestBackwardLoad(t *testing.T) {
 	b := openGPU(t)
 	s := contract.Shape{Hidden: 64, Experts: 512, TopK: 3, Width: 16, SharedWidth: 16, NormTopK: true}
 	p := newPair(t, b, s, loud(s, 21), false)
-	p.checkBackward("every token to the last three", testgen.Tokens(4096, s.Hidden, 22), upstream(4096, s, 23), slices.Repeat([]int32{511, 509, 510}, 4096))
+	last := slices.Repeat([]int32{511, 509, 510}, 4096)
+	p.checkBackward("every token to the last three", testgen.Tokens(4096, s.Hidden, 22), upstream(4096, s, 23), last)
 	p.checkBackward("no gradient", testgen.Tokens(200, s.Hidden, 22), make([]contract.BF16, 200*s.Hidden), nil)
 
 	counts := []int{162, 0, 2577, 446, 0, 83}
@@ -287,5 +288,20 @@ func TestBackwardFullShape(t *testing.T) {
 		}
 		back.free(b)
 		f.free(b)
+	}
+}
+
+// A small backward of each kind, for compute-sanitizer.
+func TestBackwardSanitize(t *testing.T) {
+	b := openGPU(t)
+	odd := contract.Shape{Hidden: 33, Experts: 6, TopK: 3, Width: 17, SharedWidth: 7}
+	for _, s := range []contract.Shape{tinyShape, odd} {
+		p := newPair(t, b, s, loud(s, 5), false)
+		for i := range BackwardTilings {
+			p.have.backwardTiling = &BackwardTilings[i]
+			for _, n := range []int{1, 70, 300} {
+				p.checkBackward("sanitize", testgen.Tokens(n, s.Hidden, 6), upstream(n, s, 7), nil)
+			}
+		}
 	}
 }

@@ -36,8 +36,8 @@ type Backend struct {
 	kernels [len(image.Kernels)]driver.Function
 }
 
-func open(backend.Options) (backend.Backend, error) {
-	gpu, err := driver.Open(0)
+func open(o backend.Options) (backend.Backend, error) {
+	gpu, err := driver.Open(o.Device)
 	switch {
 	case errors.Is(err, driver.ErrNoDriver), errors.Is(err, driver.ErrNoDevice):
 		return nil, unsupported(err.Error())

@@ -15,8 +15,11 @@ import (
 
 // fold is R10's sums and R11. The router's sums are taken in each Add. The experts' rows are not: the fold holds the buffers of a call,
 // and Flush folds all calls in one pass over the gradients. It copies what is not the backend's own, and what a later backward is
-// about to write (spare). What it holds is known to the host alone, so a graph has all of a stream, up to Flush, or none of it. Where the calls come to more than mostHeld, their whole segments are folded ahead of Flush, into the FP32
-// gradients or, for BF16, into FP32 sums of the fold's own; the rows left over, fewer than a segment to an expert, wait in a store.
+// about to write (spare). What it holds is known to the host alone, so a graph has all of a stream, up to Flush, or none of it.
+//
+// Where the calls come to more than mostHeld, their whole segments are folded ahead of Flush, into the FP32 gradients or, for BF16,
+// into FP32 sums of the fold's own, twice as large as the gradients; the rows left over, fewer than a segment to an expert, wait in
+// a store.
 type fold struct {
 	l    *layer
 	bf16 bool
@@ -31,7 +34,7 @@ type fold struct {
 	waiting bool   // rows may wait in the store
 	capture uint64 // that the stream so far is in; 0 for none
 
-	ints       pointer // waiting, before, count, start, order [E+1] each, and the state
+	counts     pointer // of what the kernels count: order, the state, and waiting, before, count, start
 	base, rows scratch
 	store      scratch
 	sums       scratch // for BF16: the table, and the sums
@@ -69,7 +72,7 @@ func (l *layer) NewFold(g *backend.Gradients) (backend.Fold, error) {
 	if g.Shared != nil {
 		lay(l.Experts, g.Shared)
 	}
-	err := errors.Join(f.own(&f.out, 8*len(table)), f.own(&f.ints, 4*5*groups+foldStateBytes))
+	err := errors.Join(f.own(&f.out, 8*len(table)), f.own(&f.counts, foldCountBytes(groups)))
 	if err != nil {
 		return nil, errors.Join(err, f.free())
 	}
@@ -91,7 +94,7 @@ func (l *layer) NewFold(g *backend.Gradients) (backend.Fold, error) {
 			f.rounded = append(f.rounded, r)
 		}
 	}
-	err = errors.Join(l.gpu.ToDevice(f.out, bytesOf(table), l.stream), l.gpu.Fill(f.ints, 0, 4*5*groups+foldStateBytes, l.stream), l.gpu.Wait(l.stream))
+	err = errors.Join(l.gpu.ToDevice(f.out, bytesOf(table), l.stream), l.gpu.Fill(f.counts, 0, foldCountBytes(groups), l.stream), l.gpu.Wait(l.stream))
 	if err != nil {
 		return nil, errors.Join(err, f.free())
 	}
@@ -234,13 +237,14 @@ func (f *fold) addRouter(s *launches, a backend.FoldArgs, x pointer) {
 		dlogits: fp32(a.DLogits), dz: fp32(a.DZ), x: x, router: f.router, sharedGate: f.sharedGate, tokens: l.count(a.Rows.Tokens),
 		experts: int32(l.Experts), slots: int32(l.TopK), hidden: int32(l.Hidden), pitch: int32(pad(l.Hidden)), shared: l.shared()}
 	columns := ceil(l.Hidden, 64)
+	shared := columns * int(l.shared())
 	if l.NormTopK {
-		run(s, image.FoldRouterF32, [3]int{columns, l.Experts + int(l.shared())}, 32, 0, &p)
+		run(s, image.FoldRouterF32, [3]int{shared + l.Experts*ceil(l.Hidden, 256)}, 128, foldRouterShared, &p)
 		return
 	}
 	run(s, image.FoldRouterDenseF32, [3]int{columns, ceil(l.Experts, 8)}, 32, 0, &p)
-	if l.SharedWidth > 0 {
-		run(s, image.FoldRouterF32, [3]int{columns, 1}, 32, 0, &p)
+	if shared > 0 {
+		run(s, image.FoldRouterF32, [3]int{shared}, 128, foldRouterShared, &p)
 	}
 }
 
@@ -312,12 +316,13 @@ func (f *fold) Flush() error {
 func (f *fold) fold(s *launches, kernel int, out, sums pointer, whole bool) {
 	l := f.l
 	index := f.index(s, whole, kernel == image.FoldExpertsBf16)
-	routed, shared := s.everywhere(pad(max(1, l.Width))), s.everywhere(pad(max(1, l.SharedWidth)))
-	p := foldParams{out: out, sums: sums, count: index.count, start: index.start, order: index.order, state: index.state, rows: index.rows,
-		places: index.places, whole: index.whole, experts: int32(l.Experts), hidden: int32(l.Hidden), width: int32(l.Width),
-		sharedWidth: int32(l.SharedWidth), hiddenPitch: index.hidden, widthPitch: index.width, sharedPitch: index.sharedWidth,
-		routed: routed, shared: shared, direct: 1, experiment: FoldExperiment}
-	run(s, kernel, [3]int{l.gpu.Processors}, foldThreads, foldShared(kernel), &p)
+	routed, shared := max(1, l.Width), max(1, l.SharedWidth)
+	p := foldParams{routed: s.everywhere(pad(routed), contract.FoldSegment), shared: s.everywhere(pad(shared), contract.FoldSegment),
+		toHidden: s.everywhere(pad(l.Hidden), foldOutRows), toWidth: s.everywhere(pad(routed), foldOutRows),
+		toShared: s.everywhere(pad(shared), foldOutRows), out: out, sums: sums,
+		order: index.order, state: index.state, rows: index.rows, places: index.places, experts: int32(l.Experts), hidden: int32(l.Hidden),
+		width: int32(l.Width), sharedWidth: int32(l.SharedWidth), hiddenPitch: index.hidden, widthPitch: index.width, sharedPitch: index.sharedWidth}
+	run(s, kernel, [3]int{l.gpu.Processors}, foldThreads, foldShared, &p)
 	if whole {
 		run(s, image.FoldKeepBf16, [3]int{l.Experts + 1, contract.FoldSegment - 1}, 128, 0, index)
 	}
@@ -333,11 +338,12 @@ func (f *fold) index(s *launches, whole, every bool) *foldIndexParams {
 		places += c.tokens * (l.TopK + int(l.shared()))
 		most = max(most, c.tokens)
 	}
-	array := func(i int) pointer { return f.ints + pointer(4*i*groups) }
-	p := &foldIndexParams{waiting: array(0), before: array(1), count: array(2), start: array(3), order: array(4), state: f.ints + pointer(4*5*groups),
-		base: s.scratch(&f.base, 4*groups*max(1, len(f.held))), rows: s.scratch(&f.rows, 8*foldParts*places), store: f.store.at, places: int64(places),
-		experts: int32(l.Experts), sharedGroup: l.shared(), hidden: int32(pad(l.Hidden)), width: int32(pad(l.Width)), sharedWidth: int32(pad(l.SharedWidth)),
-		blocks: int32(l.gpu.Processors)}
+	state := f.counts + pointer(foldWorkBytes*groups)
+	array := func(i int) pointer { return state + pointer(foldStateBytes+4*i*groups) }
+	p := &foldIndexParams{order: f.counts, state: state, waiting: array(0), before: array(1), count: array(2), start: array(3),
+		base: s.scratch(&f.base, 4*groups*max(1, len(f.held))), rows: s.scratch(&f.rows, 8*foldParts*places), store: f.store.at,
+		places: int64(places), experts: int32(l.Experts), sharedGroup: l.shared(), hidden: int32(pad(l.Hidden)), width: int32(pad(l.Width)),
+		sharedWidth: int32(pad(l.SharedWidth)), blocks: int32(l.gpu.Processors)}
 	if whole {
 		p.whole = 1
 	}
@@ -373,30 +379,21 @@ func (f *fold) index(s *launches, whole, every bool) *foldIndexParams {
 	return p
 }
 
-var FoldExperiment int32
-
-// everywhere describes all memory from 2^30 on as rows of a width, from any address on.
-func (s *launches) everywhere(width int) driver.TensorMap {
+// everywhere describes all memory from 2^30 on as so many rows of a width, from any address on: x counts within steps of 2^30 bytes, so
+// that one map serves every buffer.
+func (s *launches) everywhere(width, rows int) driver.TensorMap {
 	if s.err != nil {
 		return driver.TensorMap{}
 	}
-	const step = 1 << 30
-	m, err := s.gpu.NewTensorMap(driver.Tensor{At: step, Sizes: sizes(step/2+64, contract.FoldSegment, 1<<20), Strides: sizes(2*width, step),
-		Box: []uint32{64, contract.FoldSegment, 1}})
-	if err != nil {
-		println("TENSORMAP", err.Error())
-		FoldExperiment |= 8
-	}
+	const step, strip = 1 << 30, 64
+	var m driver.TensorMap
+	m, s.err = s.gpu.NewTensorMap(driver.Tensor{At: step, Sizes: sizes(step/2+strip, rows, 1<<20), Strides: sizes(2*width, step),
+		Box: []uint32{strip, uint32(rows), 1}})
 	return m
 }
 
 // foldShared is the shared memory of the products.
-func foldShared(kernel int) int {
-	if kernel == image.FoldExpertsBf16 {
-		return 1024 + foldStages*foldStageBytes + foldBarsBytes + foldStagedBytes
-	}
-	return 1024 + (foldStages+1)*foldStageBytes + foldBarsBytes
-}
+const foldShared = 1024 + foldStages*foldStageBytes + foldBarsBytes + foldStagedBytes
 
 // release lets go of the calls: whoever has their memory next comes later in the stream.
 func (f *fold) release() {

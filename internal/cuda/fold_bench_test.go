@@ -45,11 +45,6 @@ func BenchmarkFold(b *testing.B) {
 				defer free()
 				for range b.N {
 					b.ReportMetric(replayed(b, gpu, func() error { return errors.Join(f.Add(a), f.Flush()) }), "ns/op")
-					for _, x := range []int32{1, 3, 5, 6, 7, 8} {
-						FoldExperiment = x
-						b.ReportMetric(replayed(b, gpu, func() error { return errors.Join(f.Add(a), f.Flush()) }), fmt.Sprintf("x%d-ns", x))
-					}
-					FoldExperiment = 0
 					b.ReportMetric(replayed(b, gpu, func() error {
 						k := &launches{layer: l}
 						f.addRouter(k, a, bf16(a.X))

@@ -221,6 +221,24 @@ func TestFoldReuse(t *testing.T) {
 	}
 }
 
+// A small fold of each kind, for compute-sanitizer: whole pieces and parts of some, held and not.
+func TestFoldSanitize(t *testing.T) {
+	b := openGPU(t)
+	for _, s := range []contract.Shape{
+		{Hidden: 384, Experts: 3, TopK: 2, Width: 256, SharedWidth: 72, NormTopK: true},
+		{Hidden: 33, Experts: 3, TopK: 2, Width: 17, SharedWidth: 7, NormTopK: false},
+	} {
+		p := newPair(t, b, s, loud(s, 1), false)
+		v := newStream(s, 150, 2, nil)
+		for _, p.have.holds = range []int{0, 1} {
+			eachDtype(t, p, func(f *folding) {
+				f.add(v, 70, 80)
+				f.check(fmt.Sprintf("%+v, holding %d, %v", s, p.have.holds, f.dtype))
+			})
+		}
+	}
+}
+
 // The full shape, of which an FP32 gradient of gate and up alone is 2^32 bytes: every element against the CPU; and one stream of 4096
 // tokens cut anyhow, held or not.
 func TestFoldFull(t *testing.T) {

@@ -5,6 +5,7 @@
 package cuda
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -142,5 +143,48 @@ func TestFoldKeeps(t *testing.T) {
 	}
 	if err := b.Close(); err != nil || fake.Left() != 0 {
 		t.Errorf("close: %v, %d allocations left", err, fake.Left())
+	}
+}
+
+// A stream is in a graph as a whole, or not at all.
+func TestFoldInGraph(t *testing.T) {
+	b, _ := fakeBackend(t)
+	w := testgen.Weights(tinyShape, 1)
+	l, err := b.Load(backend.Spec{Shape: tinyShape, Weights: &w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := newTarget(t, b, tinyShape, backend.FP32)
+	a, free := fakeArgs(t, b, tinyShape, 5)
+	defer free()
+	for _, add := range []bool{false, true} { // whether a graph has the Add, or the Flush
+		f, err := l.NewFold(&to.Gradients)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both := func() error { return errors.Join(f.Add(a), f.Flush()) }
+		if _, err := b.Capture(both); err != nil {
+			t.Errorf("a whole stream: %v", err)
+		}
+		if err := both(); err != nil {
+			t.Errorf("a stream after a graph: %v", err)
+		}
+		in, out := func() error { return f.Add(a) }, f.Flush
+		if !add {
+			in, out = out, in
+			if err := out(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = b.Capture(in)
+		if add && err == nil {
+			err = out()
+		}
+		if err == nil || !strings.Contains(err.Error(), "in a graph in part") {
+			t.Errorf("half a stream in a graph (Add: %t): got %v", add, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -9,14 +9,16 @@ import "github.com/samebit/samebit/internal/cuda/driver"
 // The fold's parameters: the twins of fold.cuh, field by field.
 
 const (
-	foldParts  = 5
-	foldCalls  = 32 // that one launch indexes
-	foldStages = 7  // of fold_experts_bf16; fold_experts_f32, which stages nothing on its way out, has one more
+	foldParts = 5
+	foldCalls = 32 // that one launch indexes
 
-	foldThreads     = 384
-	foldStageBytes  = 32 * 2 * (256 + 128)
-	foldStagedBytes = 2 * 64 * (2*128 + 16)
-	foldBarsBytes   = 512
+	foldRouterShared = 8 * (32*(2*64+4) + 16)
+	foldThreads      = 384
+	foldStages       = 4
+	foldStageBytes   = 64 * 2 * (256 + 128)
+	foldStagedBytes  = 2 * 2 * 64 * 128
+	foldBarsBytes    = 512
+	foldOutRows      = 64 // of a strip of BF16 gradients
 )
 
 type foldCall struct {
@@ -38,12 +40,12 @@ type foldIndexParams struct {
 }
 
 type foldParams struct {
-	routed, shared                                           driver.TensorMap
-	out, sums, count, start, order, state, rows              pointer
-	places                                                   int64
-	whole, experts, hidden, width, sharedWidth               int32
-	hiddenPitch, widthPitch, sharedPitch, direct, experiment int32
-	_                                                        [64]byte
+	routed, shared, toHidden, toWidth, toShared driver.TensorMap
+	out, sums, order, state, rows               pointer
+	places                                      int64
+	experts, hidden, width, sharedWidth         int32
+	hiddenPitch, widthPitch, sharedPitch        int32
+	_                                           [64]byte
 }
 
 type foldRouterParams struct {
@@ -57,4 +59,7 @@ type foldRoundParams struct {
 	n        int64
 }
 
-const foldStateBytes = 16
+const foldWorkBytes, foldStateBytes = 16, 16
+
+// foldCountBytes is the memory of what the kernels count.
+func foldCountBytes(groups int) int { return (foldWorkBytes+4*4)*groups + foldStateBytes }

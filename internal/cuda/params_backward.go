@@ -34,7 +34,7 @@ type downBackwardParams struct {
 	g, u, sharedG, sharedU                                pointer
 	dg, du, hw, sharedDG, sharedDU, sharedHW, partial     pointer
 	hidden, experts, width, sharedWidth, blocks, partials int32
-	parts, whole                                          int32
+	whole, _                                              int32
 	_                                                     [64]byte
 }
 

@@ -7,13 +7,10 @@ package cuda
 import "github.com/samebit/samebit/internal/cuda/image"
 
 // BackwardTilings is the table for the backward's products: GateUp and Down are the kernels that go back through these. It must
-// say what backward_experts.cu was compiled with.
+// say what backward_down.cu and backward_gate_up.cu were compiled with.
 var BackwardTilings = [...]Tiling{
 	{1, 64, 8, 8, 64, image.ExpertsGateUpBwd1x64Bf16, image.ExpertsDownBwd1x64Bf16},
 	{2, 128, 16, 4, 64, image.ExpertsGateUpBwd2x128Bf16, image.ExpertsDownBwd2x128Bf16},
-	{1, 64, 8, 8, 64, image.ExpertsGateUpBwdAround1Bf16, image.ExpertsDownBwd1x64Bf16},
-	{2, 128, 16, 4, 64, image.ExpertsGateUpBwdAroundBf16, image.ExpertsDownBwd2x128Bf16},
-	{2, 192, 16, 3, 64, image.ExpertsGateUpBwd2x192Bf16, image.ExpertsDownBwd2x128Bf16},
 }
 
 // backwardTilingFor chooses as tilingFor does.
@@ -23,18 +20,10 @@ func backwardTilingFor(tokens, topK, experts int) *Tiling {
 			return t
 		}
 	}
-	return &BackwardTilings[1]
+	return &BackwardTilings[len(BackwardTilings)-1]
 }
 
 const treeThreads = 128
 
 // joins says whether gate and up must lie in one, for R1's groups of 16 terms go over the end of the first.
 func joins(width int) bool { return width%16 != 0 }
-
-// downTiling is what the kernel that goes back through down was compiled with.
-func downTiling(t *Tiling) *Tiling {
-	if t.Most > 128 {
-		return &BackwardTilings[1]
-	}
-	return t
-}

@@ -10,6 +10,7 @@ package mpi
 import (
 	"fmt"
 	"os"
+	"strconv"
 )
 
 // Env is a library's path or name, to be loaded in place of those that are looked for.
@@ -23,6 +24,16 @@ func Launched() bool {
 		}
 	}
 	return false
+}
+
+// LocalRank is this process's number among those of its machine, as the launcher says; 0 where it does not.
+func LocalRank() int {
+	for _, name := range []string{"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID"} {
+		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+			return n
+		}
+	}
+	return 0
 }
 
 // Error is a call of the library that failed.

@@ -95,6 +95,16 @@ func (d *Device) Close() error {
 	return err
 }
 
+// Current runs what needs the device's context to be the thread's, such as calls of libraries beside this one.
+func (d *Device) Current(do func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if code := d.lib.call(cuCtxSetCurrent, d.context); code != 0 {
+		return &Error{"entering the context", code, errorName(d.lib, code)}
+	}
+	return do()
+}
+
 // do makes one call in the device's context.
 //
 //go:uintptrescapes

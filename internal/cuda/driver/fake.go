@@ -20,6 +20,8 @@ type Fake struct {
 	Maps         [][]uint64
 	names        map[uintptr]string
 	memory       map[uintptr][]byte
+	captures     uint64 // begun
+	capturing    bool
 	mu           sync.Mutex
 }
 
@@ -55,6 +57,12 @@ func (f *Fake) call(c call, a ...uintptr) int {
 		return 999
 	}
 	switch c {
+	case cuStreamBeginCapture:
+		f.captures, f.capturing = f.captures+1, true
+	case cuStreamGetCaptureInfo:
+		if f.capturing {
+			*at[uint32](a[1]), *at[uint64](a[2]) = 1, f.captures
+		}
 	case cuDeviceGetCount:
 		*at[int32](a[0]) = 1
 	case cuDeviceGet:
@@ -67,6 +75,9 @@ func (f *Fake) call(c call, a ...uintptr) int {
 		*at[int32](a[0]) = int32(map[uintptr]int{attributeMajor: f.Major, attributeMinor: f.Minor, attributeProcessors: 132}[a[1]])
 	case cuDevicePrimaryCtxRetain, cuStreamCreate, cuEventCreate, cuModuleLoadData, cuStreamEndCapture, cuGraphInstantiate:
 		*at[uintptr](a[min(len(a)-1, map[call]int{cuStreamEndCapture: 1}[c])]) = 7
+		if c == cuStreamEndCapture {
+			f.capturing = false
+		}
 	case cuModuleGetFunction:
 		name := textAt(a[2])
 		*at[uintptr](a[0]) = uintptr(1000 + len(f.names))

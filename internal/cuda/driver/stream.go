@@ -47,7 +47,7 @@ func (d *Device) Capture(s Stream, do func() error) (Exec, error) {
 // Capturing tells one capture from others: what the stream's work is being captured for, 0 where it is not.
 func (d *Device) Capturing(s Stream) (id uint64, err error) {
 	out := new([2]uint64) // a status, and the number of the capture
-	err = d.do("asking for a capture", cuStreamGetCaptureInfo, uintptr(s), address(&out[0]), address(&out[1]), 0, 0, 0, 0)
+	err = d.do("asking for a capture", cuStreamGetCaptureInfo, uintptr(s), address(&out[0]), address(&out[1]), 0, 0, 0)
 	if uint32(out[0]) == 0 {
 		return 0, err
 	}

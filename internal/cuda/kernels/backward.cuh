@@ -43,8 +43,7 @@ struct DownBackwardParams {
     float *partial; // [R,partials]: the sums of q*h over 64 columns
     int hidden, experts, width, shared_width;
     int blocks, partials; // of columns, of the widest expert; sums of a row
-    int parts;            // of a tile
-    int whole;            // rows of the activations and their gradients are multiples of 16 bytes
+    int whole, _;         // rows of the activations and their gradients are multiples of 16 bytes
 };
 
 struct TreeParams {

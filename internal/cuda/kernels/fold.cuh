@@ -22,6 +22,11 @@ struct FoldCall {
     const bf16_t *shared_dgate, *shared_dup, *shared_hw;
 };
 
+// FoldWork is a group with work.
+struct alignas(16) FoldWork {
+    int group, rows, start, room;
+};
+
 // FoldState is what the kernels count.
 struct FoldState {
     int groups; // routed ones with work
@@ -37,7 +42,7 @@ struct FoldIndexParams {
     int *before;        // [E+1]: those that waited before
     int *count, *start; // [E+1]: rows and first place of a stream
     int *base;          // [calls,E+1]: place in the stream of a call's first row
-    int *order;         // [E]: the routed groups with work
+    FoldWork *order;    // [E+1]: the routed groups with work, and the shared expert last
     FoldState *state;
     const bf16_t **rows; // [parts,places]
     bf16_t *store;       // [E+1,segment_rows] rows of all parts, each [H,H,I,I,I] wide; null where nothing ever waited
@@ -48,24 +53,22 @@ struct FoldIndexParams {
     int experts, shared_group, hidden, width, shared_width, blocks;
 };
 
-// The copy engine's map of all of the GPU's memory from 2^30 on: 64 columns by 32 rows of a width from any address. Its third coordinate
-// counts steps of map_step bytes.
+// The copy engine's map of all of the GPU's memory from 2^30 on: 64 columns by 32 rows of a width, or by 64 for gradients, from any
+// address. Its third coordinate counts steps of map_step bytes.
 constexpr uint64_t map_step = 1 << 30;
 
 // FoldParams is the products.
 struct FoldParams {
-    TensorMap routed, shared; // of all memory, by the pitch of the laid rows
-    void *const *out;         // [E+1,3]: gate, up, down
-    const float *const *sums; // the same, which the products are added to; null for +0
-    const int *count, *start, *order;
+    TensorMap routed, shared;                 // of all memory, by the pitch of the laid rows
+    TensorMap to_hidden, to_width, to_shared; // and of BF16 gradients: gate's and up's, down's, the shared expert's down's
+    void *const *out;                         // [E+1,3]: gate, up, down
+    const float *const *sums;                 // the same, which the products are added to; null for +0
+    const FoldWork *order;
     FoldState *state;
     const bf16_t *const *rows;
     int64_t places;
-    int whole;
     int experts, hidden, width, shared_width;
     int hidden_pitch, width_pitch, shared_pitch; // of the rows
-    int direct;                                  // the maps may be used
-    int experiment;
 };
 
 struct FoldRouterParams {

@@ -60,10 +60,11 @@ extern "C" __global__ void __launch_bounds__(fold_lay_threads) fold_lay_i32(cons
         if (g > p.experts) continue;
         p.start[g] = int(here >> 32);
         p.waiting[g] = p.whole ? n % segment_rows : 0;
-        if (g == p.experts) p.state->shared = p.shared_group && work;
-        else if (work) p.order[uint32_t(here)] = g;
+        FoldWork does{g, p.whole ? n / segment_rows * segment_rows : n, p.start[g], 0};
+        if (g == p.experts) p.state->shared = p.shared_group && work, p.order[g] = does;
+        else if (work) p.order[uint32_t(here)] = does;
     }
-    if (p.last && threadIdx.x == 0) p.state->groups = int(uint32_t(next)), p.state->next = p.blocks;
+    if (p.last && threadIdx.x == 0) p.state->groups = int(uint32_t(next)), p.state->next = 2 * p.blocks; // each block begins with two
 }
 
 // place writes where the parts of each row lie: a group's rows of a call, the last of the grid's calls being the store.

@@ -12,7 +12,9 @@
 
 #include "backward_plan.cu"
 
-#include "backward_experts.cu"
+#include "backward_down.cu"
+
+#include "backward_gate_up.cu"
 
 #include "backward_route.cu"
 

@@ -22,10 +22,8 @@ template <class R> struct Consumer {
         if (lane == 0) ptx::barrier_arrive(ring.empty(stage));
     }
 
-    // multiply runs some stages into acc, from +0: one tcdot for each weight row and token. Where the weights are turned, a stage
-    // has, for each 64 of their rows, 64 terms of 128 bytes.
-    template <int n, int turned = 0> __device__ __forceinline__ void multiply(float *acc, int stages) {
-        constexpr int step_a = turned ? 16 * row_bytes >> 4 : 2; // 16 terms further
+    // multiply runs some stages into acc, from +0: one tcdot for each weight row and token.
+    template <int n> __device__ __forceinline__ void multiply(float *acc, int stages) {
         int before = 0;
         for (int s = 0; s < stages; s++) {
             ptx::barrier_wait(ring.full(ring.stage), ring.phase);
@@ -36,7 +34,7 @@ template <class R> struct Consumer {
             for (int k = 0; k < stage_terms / 16; k++) {
 #pragma unroll
                 for (int m = 0; m < R::copies; m++)
-                    wgmma<n, turned>::step(acc + m * (R::most / 2), a + m * (64 * row_bytes >> 4) + step_a * k, b + 2 * k, s + k);
+                    wgmma<n>::step(acc + m * (R::most / 2), a + m * (64 * row_bytes >> 4) + 2 * k, b + 2 * k, s + k);
             }
             ptx::wgmma_commit();
             ptx::wgmma_wait<1>();
@@ -49,11 +47,11 @@ template <class R> struct Consumer {
     }
 
     // multiply_any is multiply for the n tokens of a tile, n a multiple of step.
-    template <int step, int turned = 0, int n = step> __device__ __forceinline__ void multiply_any(float *acc, int tokens, int stages) {
+    template <int step, int n = step> __device__ __forceinline__ void multiply_any(float *acc, int tokens, int stages) {
         if constexpr (n < R::most) {
-            if (tokens > n) return multiply_any<step, turned, n + step>(acc, tokens, stages);
+            if (tokens > n) return multiply_any<step, n + step>(acc, tokens, stages);
         }
-        multiply<n, turned>(acc, stages);
+        multiply<n>(acc, stages);
     }
 
     __device__ __forceinline__ void sync() const { ptx::group_sync(1 + group, 128); }

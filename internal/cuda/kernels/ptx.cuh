@@ -33,6 +33,32 @@ __device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity) {
                  : "memory");
 }
 
+// Whether a wait would not.
+__device__ __forceinline__ bool barrier_test(uint32_t bar, uint32_t parity) {
+    uint32_t is;
+    asm volatile("{\n\t"
+                 ".reg .pred done;\n\t"
+                 "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n\t"
+                 "selp.u32 %0, 1, 0, done;\n\t"
+                 "}"
+                 : "=r"(is)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return is;
+}
+// From shared memory to memory; groups of such copies: all but the last pending ones have been read, or all are done.
+__device__ __forceinline__ void tensor_store3(const void *map, uint32_t from, int c0, int c1, int c2) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from), "r"(c0), "r"(c1), "r"(c2)
+                 : "memory");
+}
+__device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int pending> __device__ __forceinline__ void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory"); }
+__device__ __forceinline__ void store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// Bytes, a multiple of 16 at one, to the L2 cache.
+__device__ __forceinline__ void prefetch_bulk(const void *from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 // Some of a block's warps: named barrier id over n threads.
 __device__ __forceinline__ void group_sync(int id, int n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 
@@ -40,6 +66,9 @@ __device__ __forceinline__ void group_sync(int id, int n) { asm volatile("bar.sy
 
 __device__ __forceinline__ void copy16(uint32_t dst, const void *src, uint32_t size) { // of 16 bytes, those from size on are zero
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(size) : "memory");
+}
+__device__ __forceinline__ void copy4(uint32_t dst, const void *src) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(dst), "l"(src) : "memory");
 }
 // This thread arrives at the barrier once its copies so far are done.
 __device__ __forceinline__ void copy_arrive(uint32_t bar) {
@@ -109,6 +138,9 @@ __device__ __forceinline__ void store_shared16(uint32_t dst, uint4 v) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 __device__ __forceinline__ void store_shared4(uint32_t dst, uint32_t v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(dst), "r"(v) : "memory"); }
+__device__ __forceinline__ void store_shared8(uint32_t dst, float a, float b) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(dst), "f"(a), "f"(b) : "memory");
+}
 __device__ __forceinline__ uint32_t load_shared4(uint32_t src) {
     uint32_t v;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(src) : "memory");
@@ -129,10 +161,10 @@ __device__ __forceinline__ void store_shared4(uint32_t dst, float v) {
 __device__ __forceinline__ void wait_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ __forceinline__ void start_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-// 1/x to within an ulp or so; the start of a division.
+// 1/x to within an ulp or so, for x and 1/x of normal size; the start of a division.
 __device__ __forceinline__ float reciprocal(float x) {
     float y;
-    asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 // Two floats to BF16, to nearest even, lo in the lower half; a NaN is 0x7FFF here, which R0 does not want.

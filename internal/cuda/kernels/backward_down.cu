@@ -1,0 +1,252 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+// The down projection backwards (R8): q = dy*Wd on the forward's pipeline, the SwiGLU's gradients, and the trees over q*h.
+
+#include "arith.cuh"
+#include "backward.cuh"
+#include "backward_product.cuh"
+
+// Eight is what one thread has of a row: eight columns.
+struct Eight {
+    float v[8];
+};
+
+// load8 reads eight columns, of which left are inside the matrix: the rest is zero. whole: rows are multiples of 16 bytes.
+__device__ __forceinline__ void load8(Eight &d, const float *from, int left, int whole) {
+    if (whole) {
+        float4 a{}, b{};
+        if (left > 0) a = reinterpret_cast<const float4 *>(from)[0], b = reinterpret_cast<const float4 *>(from)[1];
+        d = Eight{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++) d.v[i] = i < left ? from[i] : 0.f;
+    }
+}
+
+// store8 writes them in BF16.
+__device__ __forceinline__ void store8(bf16_t *to, const Eight &d, int left, int whole) {
+    uint32_t words[4];
+    bool number = true;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        words[i] = ptx::pack_bf16(d.v[2 * i], d.v[2 * i + 1]);
+        number &= !__isnanf(d.v[2 * i]) & !__isnanf(d.v[2 * i + 1]);
+    }
+    if (!number) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) words[i] = contract::round2(d.v[2 * i], d.v[2 * i + 1]);
+    }
+    if (whole) {
+        if (left > 0) *reinterpret_cast<uint4 *>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (i < left) to[i] = bf16_t(words[i / 2] >> 16 * (i % 2));
+    }
+}
+
+// SwigluGradient is R8 for eight columns of a row, before the casts.
+struct SwigluGradient {
+    Eight dg, du, hw;
+    float sum; // the tree over q*h
+};
+
+// Columns past the width, of which left are not, count as -0 in the tree, which changes no sum.
+__device__ __forceinline__ SwigluGradient swiglu_backward(const Eight &g, const Eight &u, const Eight &q, float w, int left) {
+    Eight silu, s, term;
+    bool easy = true;
+#pragma unroll
+    for (int i = 0; i < 8; i++) silu.v[i] = contract::silu_easy(g.v[i], s.v[i]), easy &= contract::silu_is_easy(g.v[i]);
+    if (!easy) { // rare, and only this part again
+#pragma unroll
+        for (int i = 0; i < 8; i++) silu.v[i] = contract::silu(g.v[i]), s.v[i] = contract::sigmoid(g.v[i]);
+    }
+    SwigluGradient d;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float h = contract::from_bits(ptx::pack_bf16(0.f, __fmul_rn(silu.v[i], u.v[i]))); // a NaN is a NaN here
+        float slope = __fmul_rn(s.v[i], __fadd_rn(1.f, __fmul_rn(g.v[i], __fsub_rn(1.f, s.v[i])))), dh = __fmul_rn(q.v[i], w);
+        term.v[i] = __fmul_rn(q.v[i], h);
+        d.hw.v[i] = __fmul_rn(h, w);
+        d.dg.v[i] = __fmul_rn(__fmul_rn(dh, u.v[i]), slope);
+        d.du.v[i] = __fmul_rn(dh, silu.v[i]);
+    }
+    if (left < 8) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (i >= left) term.v[i] = -0.f;
+    }
+#pragma unroll
+    for (int n = 1; n < 8; n *= 2) {
+#pragma unroll
+        for (int i = 0; i < 8; i += 2 * n) term.v[i] = __fadd_rn(term.v[i], term.v[i + n]);
+    }
+    d.sum = term.v[0];
+    return d;
+}
+
+// A warpgroup's q go through shared memory, 16 tokens by 64 columns at a time, so that a thread has columns that lie next to one
+// another; in two places in turn, also from tile to tile, so that one meeting of the warps between put and get is enough. The
+// pitch has a warp's stores fall into different banks.
+constexpr int q_pitch = 68, q_tokens = 16, q_bytes = 4 * q_tokens * q_pitch;
+
+// put_q stores what a thread's accumulators have of 16 tokens by 64 columns.
+__device__ __forceinline__ void put_q(uint32_t to, const float *acc, int warp, int lane) {
+    to += 4 * (lane % 4 * 2 * q_pitch + warp * 16 + lane / 4);
+#pragma unroll
+    for (int i = 0; i < 8; i++) ptx::store_shared4(to + 4 * ((i / 4 * 8 + i % 2) * q_pitch + i % 4 / 2 * 8), acc[i]);
+}
+
+// put_piece stores one of the pieces from one to another: columns in turn, then tokens. None where it is past them.
+template <class R, int from, int to> __device__ __forceinline__ void put_piece(uint32_t at, const float *acc, int piece, int warp, int lane) {
+    if constexpr (to - from > 1) {
+        constexpr int middle = (from + to) / 2;
+        piece < middle ? put_piece<R, from, middle>(at, acc, piece, warp, lane) : put_piece<R, middle, to>(at, acc, piece, warp, lane);
+    } else if (piece == from) {
+        put_q(at, acc + (from % R::copies * R::most + from / R::copies * q_tokens) / 2, warp, lane);
+    }
+}
+
+__device__ __forceinline__ void get_q(Eight &q, uint32_t from) {
+    uint4 a = ptx::load_shared16(from), b = ptx::load_shared16(from + 16);
+    uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < 8; i++) q.v[i] = contract::from_bits(words[i]);
+}
+
+// The down projection backwards, up to the gradients of gate and up: q = dy*Wd, and R8's SwiGLU.
+template <class R, int step> __device__ __forceinline__ void down_backward(const DownBackwardParams &p) {
+    constexpr int columns = copy_rows * R::copies, own = columns / 2; // of a block, and of a warpgroup
+    extern __shared__ char shared[];
+    R ring(shared);
+    ring.init(true);
+    ptx::wait_before();
+    ptx::start_next();
+    int stages = (p.hidden + stage_terms - 1) / stage_terms;
+    if (threadIdx.x >= consumers) {
+        ptx::registers_down<40>();
+        Producer<R> producer(ring);
+        Walk walk(p.tiles, p.tile_count, p.blocks);
+        auto look = [&](Tile t) { producer.look_ahead(t.rows, [&](int i) { return p.token[t.row + i]; }); };
+        if (walk.more()) look(walk.tile);
+        for (; walk.more(); walk.next()) {
+            Tile t = walk.tile;
+            int n = (t.rows + step - 1) / step * step, first = walk.block() * columns;
+            bool is_shared = t.group == p.experts;
+            if (first >= (is_shared ? p.shared_width : p.width)) {
+                look(walk.ahead);
+                continue;
+            }
+            for (int s = 0; s < stages; s++) {
+                producer.start(producer.ring, 0, [&](uint32_t to, uint32_t full, int c) {
+#pragma unroll
+                    for (int half = 0; half < 2; half++)
+                        ptx::tensor_copy3(to + half * (copy_bytes / 2), is_shared ? &p.shared : &p.routed, full,
+                                          first + c * copy_rows + half * 64, s * stage_terms, is_shared ? 0 : t.group);
+                });
+                if (s == 0) producer.next_rows();
+                producer.gather(p.dy, p.dy_pitch, n, s * stage_terms, p.hidden);
+                if (s == 0) look(walk.ahead);
+            }
+        }
+        producer.finish();
+    } else {
+        ptx::registers_up<232>();
+        TurnedConsumer<R, true> consumer(ring);
+        Walk walk(p.tiles, p.tile_count, p.blocks);
+        float acc[R::copies * R::most / 2] = {};
+        constexpr int pieces = R::copies * R::most / q_tokens; // of a tile
+        int thread = threadIdx.x & 127, token = thread / 8, chunk = thread % 8 * 8;
+        uint32_t room = ring.staging(consumer.group), turn = 0;
+        for (; walk.more(); walk.next()) {
+            Tile t = walk.tile;
+            bool is_shared = t.group == p.experts;
+            int width = is_shared ? p.shared_width : p.width, first = walk.block() * columns;
+            if (first >= width) continue;
+            first += consumer.group * own;
+            // Tokens past the last repeat it, and nobody reads their results.
+            auto row_of = [&](int piece) { return t.row + min(piece / R::copies * q_tokens + token, t.rows - 1); };
+            int place = p.place[row_of(0)], next_place = p.place[row_of(1)];
+            consumer.template multiply_any<step, 0>(acc, t.rows, stages, [](int) {});
+
+            const float *g = is_shared ? p.shared_g : p.g, *u = is_shared ? p.shared_u : p.u;
+            Eight gs, us, next_g, next_u;
+            auto load = [&](Eight &gs, Eight &us, int place, int piece) {
+                int column = first + piece % R::copies * 64 + chunk;
+                int64_t from = int64_t(place) * width + column;
+                load8(gs, g + from, width - column, p.whole), load8(us, u + from, width - column, p.whole);
+            };
+            auto put = [&](int piece) { put_piece<R, 0, pieces>(room + turn, acc, piece, consumer.warp, consumer.lane); };
+            load(gs, us, place, 0);
+            put(0);
+            // A loop, so that the instructions stay in their cache; what a piece reads is asked for or put there a piece ahead.
+#pragma unroll 1
+            for (int piece = 0; piece < pieces && piece / R::copies * q_tokens < t.rows; piece++) {
+                int at = piece / R::copies * q_tokens + token, column = first + piece % R::copies * 64 + chunk, left = width - column;
+                float weight = p.weight[row_of(piece)];
+                consumer.sync();
+                load(next_g, next_u, next_place, piece + 1);
+                next_place = p.place[row_of(piece + 2)];
+                Eight q;
+                get_q(q, room + turn + 4 * (token * q_pitch + chunk));
+                turn ^= q_bytes;
+                put(piece + 1);
+                SwigluGradient d = swiglu_backward(gs, us, q, weight, left);
+                gs = next_g, us = next_u;
+#pragma unroll
+                for (int lane = 1; lane < 8; lane *= 2) d.sum = __fadd_rn(d.sum, __shfl_xor_sync(~0u, d.sum, lane));
+                if (at < t.rows) {
+                    int64_t to = int64_t(t.local + at) * width + column;
+                    store8((is_shared ? p.shared_dg : p.dg) + to, d.dg, left, p.whole);
+                    store8((is_shared ? p.shared_du : p.du) + to, d.du, left, p.whole);
+                    store8((is_shared ? p.shared_hw : p.hw) + to, d.hw, left, p.whole);
+                    if (chunk == 0 && left > 0) p.partial[int64_t(t.row + at) * p.partials + column / 64] = d.sum;
+                }
+            }
+        }
+    }
+}
+
+// The trees over a row's columns, from the sums of 64: a thread for each row. Places past the last hold -0, which changes no sum, so
+// every level has pairs.
+extern "C" __global__ void __launch_bounds__(128) experts_tree_bwd_f32(const __grid_constant__ TreeParams p) {
+    ptx::wait_before();
+    ptx::start_next();
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= p.offsets[p.experts + 1]) return;
+    int n = ((row < p.offsets[p.experts] ? p.width : p.shared_width) + 63) / 64;
+    float *at = p.partial + int64_t(row) * p.partials;
+    float sum;
+    do {
+        int until = (n + 31) / 32;
+        for (int b = 0; b < until; b++) {
+            float v[32];
+#pragma unroll
+            for (int i = 0; i < 32; i += 4) {
+                float4 four = 32 * b + i < n ? *reinterpret_cast<const float4 *>(at + 32 * b + i) : float4{};
+                v[i] = four.x, v[i + 1] = four.y, v[i + 2] = four.z, v[i + 3] = four.w;
+            }
+#pragma unroll
+            for (int i = 0; i < 32; i++)
+                if (32 * b + i >= n) v[i] = -0.f;
+#pragma unroll
+            for (int d = 1; d < 32; d *= 2) {
+#pragma unroll
+                for (int i = 0; i < 32; i += 2 * d) v[i] = __fadd_rn(v[i], v[i + d]);
+            }
+            sum = v[0];
+            if (until > 1) at[b] = sum;
+        }
+        n = until;
+    } while (n > 1);
+    p.dweight[row] = sum;
+}
+
+// One kernel for each entry of the table in tiles_backward.go.
+#define DOWN_BACKWARD(copies, most, step, stages)                                                                            \
+    extern "C" __global__ void __launch_bounds__(threads, 1)                                                                 \
+        experts_down_bwd_##copies##x##most##_bf16(const __grid_constant__ DownBackwardParams p) {                            \
+        down_backward<Ring<copies, most, stages, 64>, step>(p);                                                              \
+    }
+DOWN_BACKWARD(1, 64, 8, 8)
+DOWN_BACKWARD(2, 128, 16, 4)

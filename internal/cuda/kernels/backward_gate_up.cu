@@ -1,0 +1,107 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+// Gate and up backwards, a row's part of dx (R9): [dg|du] times [Wg;Wu], on the forward's pipeline. In a part the terms are the columns of
+// one of the two. A tile's results are rounded, and leave while the next tile's first products run.
+
+#include "arith.cuh"
+#include "backward.cuh"
+#include "backward_product.cuh"
+
+template <class R, int step> __device__ __forceinline__ void gate_up_backward(const GateUpBackwardParams &p) {
+    extern __shared__ char shared[];
+    R ring(shared);
+    ring.init(false);
+    auto stages_of = [&](bool is_shared) { return ((is_shared ? p.shared_width : p.width) + stage_terms - 1) / stage_terms; };
+    ptx::wait_before();
+    ptx::start_next();
+    if (threadIdx.x >= consumers) {
+        ptx::registers_down<40>();
+        Producer<R> producer(ring);
+        if (producer.warp >= producer.copying) return; // as in down
+        ptx::fence_async_memory();
+        for (Walk walk(p.tiles, p.tile_count, p.blocks); walk.more(); walk.next()) {
+            Tile t = walk.tile;
+            bool is_shared = t.group == p.experts;
+            const TensorMap *rows = is_shared ? p.shared_rows : p.routed_rows;
+            for (int part = 0; part < (is_shared ? p.shared_parts : p.parts); part++) {
+                for (int s = 0; s < stages_of(is_shared); s++) {
+                    producer.start(producer.ring, (t.rows + 15) / 16 * 16 * row_bytes, [&](uint32_t to, uint32_t full, int c) {
+#pragma unroll
+                        for (int half = 0; half < 2; half++)
+                            ptx::tensor_copy4(to + half * (copy_bytes / 2), is_shared ? &p.shared : &p.routed, full,
+                                              (walk.block() * R::copies + c) * copy_rows + half * 64, s * stage_terms,
+                                              is_shared ? 0 : t.group, part);
+                    });
+                    producer.copy(rows + part, t.local, t.rows, s * stage_terms);
+                }
+            }
+        }
+    } else {
+        ptx::registers_up<232>();
+        TurnedConsumer<R, false> consumer(ring);
+        float acc[R::copies * R::most / 2] = {};
+        uint32_t packed[R::copies * R::most / 4] = {}; // the last tile's results
+        Tile last{0, 0, 0, 0};
+        int last_first = 0;
+        constexpr int pieces = R::most / R::staging_rows * R::copies;
+        auto piece = [&](int i) {
+            int c = i / R::copies * R::staging_rows, m = i % R::copies;
+            if (c >= last.rows) return;
+            consumer.sync();
+#pragma unroll
+            for (int half = c; half < c + R::staging_rows; half += 32) {
+                if (half >= last.rows) break;
+                const uint32_t *v = packed + (m * R::most + half) / 4;
+                uint32_t to = consumer.staged(2 * consumer.warp) + (half - c) * staging_pitch;
+                ptx::store_transposed4(to, v[0], v[2], v[4], v[6]);
+                ptx::store_transposed4(to + 16, v[1], v[3], v[5], v[7]);
+            }
+            consumer.sync();
+            consumer.template unload<64>(p.out + int64_t(last.row + c) * p.hidden, p.hidden, min(R::staging_rows, last.rows - c), last_first + m * 64,
+                                         p.hidden);
+        };
+        for (Walk walk(p.tiles, p.tile_count, p.blocks); walk.more(); walk.next()) {
+            Tile t = walk.tile;
+            bool is_shared = t.group == p.experts;
+            consumer.template multiply_any<step, pieces>(acc, t.rows, stages_of(is_shared) * (is_shared ? p.shared_parts : p.parts), piece);
+            last = t, last_first = (walk.block() * 2 + consumer.group) * R::copies * 64;
+#pragma unroll
+            for (int i = 0; i < R::copies * R::most / 4; i += 8) {
+                bool number = true;
+#pragma unroll
+                for (int j = i; j < i + 8; j++) {
+                    packed[j] = ptx::pack_bf16(acc[2 * j], acc[2 * j + 1]);
+                    number &= !__isnanf(acc[2 * j]) & !__isnanf(acc[2 * j + 1]);
+                }
+                if (!number) {
+#pragma unroll
+                    for (int j = i; j < i + 8; j++) packed[j] = contract::round2(acc[2 * j], acc[2 * j + 1]);
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < pieces; i++) piece(i);
+    }
+}
+
+// join puts two rows behind one another, and zeros up to the pitch: where a width is no multiple of 16, the second part's terms
+// go on in the middle of a group of 16 (R1).
+extern "C" __global__ void __launch_bounds__(256) experts_join_bf16(const __grid_constant__ JoinParams p) {
+    ptx::wait_before();
+    ptx::start_next();
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < p.rows * p.pitch; i += int64_t(gridDim.x) * blockDim.x) {
+        int64_t row = i / p.pitch;
+        int column = int(i % p.pitch);
+        const bf16_t *from = column < p.columns ? p.first + column : p.second + column - p.columns;
+        p.to[i] = column < 2 * p.columns ? from[row * p.columns] : bf16_t(0);
+    }
+}
+
+// One kernel for each entry of the table in tiles_backward.go.
+#define GATE_UP_BACKWARD(copies, most, step, stages)                                                                         \
+    extern "C" __global__ void __launch_bounds__(threads, 1)                                                                 \
+        experts_gate_up_bwd_##copies##x##most##_bf16(const __grid_constant__ GateUpBackwardParams p) {                       \
+        gate_up_backward<Ring<copies, most, stages, 64>, step>(p);                                                           \
+    }
+GATE_UP_BACKWARD(1, 64, 8, 8)
+GATE_UP_BACKWARD(2, 128, 16, 4)
