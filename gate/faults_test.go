@@ -173,6 +173,22 @@ var faults = []struct {
 		pass: []string{"oracle", "padding"},
 	},
 	{
+		name: "rejected tokens are not counted",
+		hooks: hooks{combine: func(l *brokenLayer, a backend.Combine) {
+			edit(l, a.Status, func(s []int32) {
+				for t := range s {
+					if contract.Status(s[t]) == contract.Rejected {
+						s[t] = int32(contract.Live)
+					}
+				}
+			})
+		}},
+		fail: []string{"rejected"},
+		why:  "tokens rejected, and the first: have ",
+		also: "the call returns a RejectedError: have false, need true",
+		pass: []string{"oracle", "padding"},
+	},
+	{
 		name: "replayed weights have another last bit",
 		hooks: hooks{route: func(l *brokenLayer, a backend.Route) error {
 			err := l.Layer.Route(a)

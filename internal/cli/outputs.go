@@ -149,7 +149,13 @@ func writable(path string, inputs ...string) error {
 			}
 		}
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".samebit-*")
+	var f *os.File
+	done, err := tidy.Make(func() (_ string, err error) {
+		if f, err = os.CreateTemp(filepath.Dir(path), ".samebit-*"); err != nil {
+			return "", err
+		}
+		return f.Name(), nil
+	})
 	if err != nil {
 		var p *fs.PathError
 		if errors.As(err, &p) {
@@ -157,17 +163,22 @@ func writable(path string, inputs ...string) error {
 		}
 		return fmt.Errorf("%s: cannot be written: %w", path, err)
 	}
+	defer done()
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // replaceFile puts what write writes at path, in place of what is there: whole or not at all.
 func replaceFile(path string, write func(io.Writer) error) (err error) {
 	name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s-%x", filepath.Base(path), rand.Uint64()))
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	var f *os.File
+	done, err := tidy.Make(func() (_ string, err error) {
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		return name, err
+	})
 	if err != nil {
 		return err
 	}
-	defer tidy.Note(name)()
+	defer done()
 	defer os.Remove(name) // nothing, once it has been moved into place
 	if err := errors.Join(write(f), f.Close()); err != nil {
 		return err
