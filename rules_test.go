@@ -8,10 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode"
+
+	"github.com/samebit/samebit"
 )
 
 const module = "github.com/samebit/samebit"
@@ -127,6 +131,29 @@ func TestNoCgo(t *testing.T) {
 			t.Errorf("%s uses cgo, which only bindings/c may", path)
 		}
 	})
+}
+
+// What a layer can be asked for, and how it can run, is found in the README.
+func TestReadmeNames(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.FieldsFunc(string(text), func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	var names []string
+	for method := range reflect.TypeFor[*samebit.Layer]().Methods() {
+		if strings.HasPrefix(method.Name, "New") {
+			names = append(names, method.Name)
+		}
+	}
+	for field := range reflect.TypeFor[samebit.Options]().Fields() {
+		names = append(names, field.Name)
+	}
+	for _, name := range names {
+		if !slices.Contains(words, name) {
+			t.Errorf("README.md does not name %s", name)
+		}
+	}
 }
 
 func TestLibrariesAreOpenedInOnePlace(t *testing.T) {
