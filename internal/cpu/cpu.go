@@ -1,7 +1,7 @@
 // Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
 
-// Package cpu is the backend for ordinary processors: blocked products over a fixed partition of the work, with AVX-512, AVX2
-// or Go's own kernels. Which worker does what depends on the plan alone, never on arrival, and no sum is ever split, so the
+// Package cpu is the backend for ordinary processors: blocked products over a fixed partition of the work, with AVX-512 (with or
+// without its instructions on BF16), AVX2 or Go's own kernels. Which worker does what depends on the plan alone, never on arrival, and no sum is ever split, so the
 // bits do not depend on the workers.
 package cpu
 
@@ -24,7 +24,7 @@ type Backend struct {
 	crew *crew
 }
 
-// Env names the kernels to use in place of the machine's best. It changes no bit; tests climb down the ladder with it.
+// Env names the kernels to use in place of the machine's best: avx512bf16, avx512, avx2 or go. It changes no bit; tests climb down the ladder with it.
 const Env = "SAMEBIT_CPU"
 
 func open(o backend.Options) (backend.Backend, error) {

@@ -16,7 +16,7 @@ const (
 // directRows is how many rows take the direct path; of more, panels are as fast.
 func (s *ISA) directRows() int {
 	switch {
-	case s.directBF16 != nil:
+	case s.bf16:
 		return rowBlock / 2 // which is also what a block's running sums leave room for
 	case s.direct != nil:
 		return 4
@@ -43,11 +43,7 @@ func (o *Worker) directFit(p *product, n0, n int) bool {
 // directOf computes n rows by the panel's worth of outputs that begins at m0. It reports whether all went without a doubt.
 func (o *Worker) directOf(p *product, n0, n, m0 int) bool {
 	lanes, groups := o.isa.lanes, p.x.groups()
-	kernel, bf16 := o.isa.direct, o.isa.directBF16 != nil
-	if bf16 {
-		kernel = o.isa.directBF16
-	}
-	x, bytes := p.x.forPacked(bf16), p.x.n*directSize
+	x, bytes := p.x.forPacked(o.isa.bf16), p.x.n*directSize
 	w, dst := p.r.packed[0].panel(m0), p.at(n0, m0)
 	acc := o.acc[:2*n*lanes]
 	per := groups
@@ -56,7 +52,7 @@ func (o *Worker) directOf(p *product, n0, n, m0 int) bool {
 	}
 	for h := 0; h < groups; h += per {
 		clear(acc[:n*lanes])
-		if kernel(&w[h*group/2*lanes], min(per, groups-h), &x[h*bytes+n0*directSize], bytes, &acc[0], n) {
+		if o.isa.direct(&w[h*group/2*lanes], min(per, groups-h), &x[h*bytes+n0*directSize], bytes, &acc[0], n) {
 			return false
 		}
 		o.isa.finish[min(h, 1)](&acc[0], &o.directScale[0], &dst[0], 4*p.stride, n)
