@@ -6,6 +6,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/cpu/tcdot"
 	"github.com/samebit/samebit/internal/host"
 )
 
@@ -36,11 +38,19 @@ func open(o backend.Options) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := proveLaw(k); err != nil {
+	var lie *tcdot.LawError
+	if err := prove(k.isa); errors.As(err, &lie) {
+		return nil, &backend.UnsupportedError{Backend: "cpu",
+			Need: fmt.Sprintf("floating point that follows the contract's law (R1): %08X", lie.Want),
+			Have: fmt.Sprintf("%s that gives %08X", lie.By, lie.Have)}
+	} else if err != nil {
 		return nil, err
 	}
 	return &Backend{&host.Memory{}, newCrew(workers, k)}, nil
 }
+
+// prove refuses kernels, or a compiler's floating point, that do not give the known answers (R14).
+var prove = tcdot.Prove
 
 // choose gives the kernels of that name, or the best for none.
 func choose(name string) (kernels, error) {

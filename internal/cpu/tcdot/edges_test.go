@@ -44,6 +44,22 @@ func TestWrap(t *testing.T) {
 	}
 }
 
+// TestTop: the largest exponent field, with or without a tail behind whole vectors. Zeros have that of 1, so that the fast path
+// takes them.
+func TestTop(t *testing.T) {
+	for _, n := range []int{1, 15, 16, 17, 40} {
+		for _, at := range []int{0, n / 2, n - 1} {
+			for v, want := range map[contract.BF16]int{0: 127, 0x8000: 127, 1: 1, 0x807F: 1, 0x0080: 1, 0xBFFF: 127, 0x7F7F: 254, 0x7F80: 255, 0xFFC0: 255} {
+				w := make([]contract.BF16, n)
+				w[at] = v
+				if have := Top(w); have != want {
+					t.Errorf("%04X at %d of %d: top %d, want %d", v, at, n, have, want)
+				}
+			}
+		}
+	}
+}
+
 // TestFast: each limit of the fast path, and the next beyond it.
 func TestFast(t *testing.T) {
 	for _, c := range []struct {

@@ -60,6 +60,30 @@ func TestPart(t *testing.T) {
 	}
 }
 
+// TestLeftAgain: a left operand that is set again gives the new rows' products, in each form.
+func TestLeftAgain(t *testing.T) {
+	const k, m = 40, 64
+	for _, isa := range rungs() {
+		o := NewWorker(isa)
+		v, w := normal(4*k, 1), normal(m*k, 0.02)
+		rights := []Right{Rows(w, k, Top(w))}
+		if p := pack(o, w, k); p != nil {
+			rights = append(rights, p.Rows())
+		}
+		var left Left
+		for i, row := range rowsOf(v, k) {
+			left.Set([][]contract.BF16{row})
+			for _, r := range rights {
+				out := poison(m)
+				o.Dot(out, m, &left, r, 0, m, 0)
+				for j, have := range out {
+					same(t, isa.name, i, j, have, contract.TCDot(row, w[j*k:][:k]))
+				}
+			}
+		}
+	}
+}
+
 // TestMisuse: what Dot cannot do is a panic that says so.
 func TestMisuse(t *testing.T) {
 	for _, isa := range rungs() {
