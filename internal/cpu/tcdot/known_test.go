@@ -92,6 +92,18 @@ func TestKnownAnswers(t *testing.T) {
 	}
 }
 
+// TestAnotherAnswerIsRefused: the contract's own code, which a compiler may have spoilt, is asked first, and for every answer.
+func TestAnotherAnswerIsRefused(t *testing.T) {
+	for i := range known {
+		known[i].want ^= 1
+		var e *LawError
+		if err := Prove(Go); !errors.As(err, &e) || *e != (LawError{"the contract's code", known[i].want ^ 1, known[i].want}) {
+			t.Errorf("known answer %d: error %v, want a LawError of the contract's code", i, err)
+		}
+		known[i].want ^= 1
+	}
+}
+
 // TestALieIsRefused: each kernel by itself, among kernels that are right, gives one bit that is not, and is refused.
 func TestALieIsRefused(t *testing.T) {
 	spoil := func(f *float32) { *f = math.Float32frombits(math.Float32bits(*f) ^ 1) }
