@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"testing"
+	"unsafe"
 
 	"github.com/samebit/samebit/contract"
 )
@@ -115,12 +116,19 @@ func TestALieIsRefused(t *testing.T) {
 			"core": func(s *ISA) {
 				s.core = func(panel, x *byte, xg int, acc *float32, n, ng int, bad *byte) {
 					isa.core(panel, x, xg, acc, n, ng, bad)
-					spoil(acc)
+					spoil(&unsafe.Slice(acc, n*isa.lanes)[n*isa.lanes-1])
 				}
 			},
 			"core of two groups": func(s *ISA) {
 				s.core = func(panel, x *byte, xg int, acc *float32, n, ng int, bad *byte) {
 					if isa.core(panel, x, xg, acc, n, ng, bad); ng > 1 {
+						spoil(acc)
+					}
+				}
+			},
+			"core of many rows": func(s *ISA) {
+				s.core = func(panel, x *byte, xg int, acc *float32, n, ng int, bad *byte) {
+					if isa.core(panel, x, xg, acc, n, ng, bad); n > 16 {
 						spoil(acc)
 					}
 				}
@@ -143,6 +151,27 @@ func TestALieIsRefused(t *testing.T) {
 					*panel ^= 255 // whose lowest byte an FP32 of a BF16 has not
 				}
 			},
+			"expandPairs of packed rows": func(s *ISA) {
+				s.expandPairs = func(buf *uint32, np int, panel *byte, scale, base uint32, next uintptr, stride int) {
+					if isa.expandPairs(buf, np, panel, scale, base, next, stride); stride == 64 {
+						*panel ^= 255
+					}
+				}
+			},
+			"expandPairs of rows that are not packed": func(s *ISA) {
+				s.expandPairs = func(buf *uint32, np int, panel *byte, scale, base uint32, next uintptr, stride int) {
+					if isa.expandPairs(buf, np, panel, scale, base, next, stride); stride != 64 { // which is that of packed ones
+						*panel ^= 255
+					}
+				}
+			},
+			"expandRows of columns that are not packed": func(s *ISA) {
+				s.expandRows = func(w *uint16, stride, ahead, nk int, panel *byte, scale, base uint32) {
+					if isa.expandRows(w, stride, ahead, nk, panel, scale, base); ahead != 0 { // packed ones have none
+						*panel ^= 255
+					}
+				}
+			},
 			"expandRows": func(s *ISA) {
 				s.expandRows = func(w *uint16, stride, ahead, nk int, panel *byte, scale, base uint32) {
 					isa.expandRows(w, stride, ahead, nk, panel, scale, base)
@@ -159,11 +188,16 @@ func TestALieIsRefused(t *testing.T) {
 			}
 		}
 		if isa.direct != nil {
-			for name, groups := range map[string]int{"direct": 1, "direct of two groups": 2, "direct of three groups": 3} {
+			for name, when := range map[string]func(groups, rows int) bool{
+				"direct": func(int, int) bool { return true }, "direct of one row": func(_, rows int) bool { return rows == 1 },
+				"direct of several rows": func(_, rows int) bool { return rows > 1 },
+				"direct of two groups":   func(groups, _ int) bool { return groups == 2 },
+				"direct of three groups": func(groups, _ int) bool { return groups == 3 },
+			} {
 				lies[name] = func(s *ISA) {
 					s.direct = func(w *uint32, ng int, x *byte, xg int, acc *float32, n int) bool {
 						doubt := isa.direct(w, ng, x, xg, acc, n)
-						if ng == groups {
+						if when(ng, n) {
 							spoil(acc)
 						}
 						return doubt
