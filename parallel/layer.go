@@ -73,7 +73,17 @@ func (l *layer) load(s backend.Spec) error {
 	if err := l.cut(); err != nil {
 		return err
 	}
-	return l.done("load", l.loadSlices(s))
+	err = l.loadSlices(s)
+	l.drop()
+	return l.done("load", err)
+}
+
+// drop forgets the slices' experts.
+func (l *layer) drop() {
+	l.routed.drop()
+	if l.shared != nil {
+		l.shared.drop()
+	}
 }
 
 // digests are of what every rank has, and of this rank's share of the shared expert, which every column has; "" where there is none.
@@ -216,6 +226,7 @@ func (l *layer) Refresh() error {
 	for _, below := range l.layers() {
 		err = cmp.Or(err, below.Refresh())
 	}
+	l.drop()
 	return l.done("refresh", err)
 }
 

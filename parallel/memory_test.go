@@ -4,11 +4,13 @@ package parallel_test
 
 import (
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 
 	"github.com/samebit/samebit"
 	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/internal/testgen"
 	"github.com/samebit/samebit/parallel"
 )
 
@@ -78,4 +80,47 @@ func TestTapeBytes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Of the slices' weights the host keeps none beside those that were given: the backend has copies, which are not in Go's heap.
+func TestWeightsAreNotKept(t *testing.T) {
+	s, err := testgen.Shape("mid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := testgen.Weights(s, 1)
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	errs := joined(parallel.Grid{TP: 2, EP: 1}, func(i int, r *parallel.Rank) error {
+		l, err := samebit.New(s, &w, samebit.Options{Ranks: r})
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		for _, after := range []string{"New", "Refresh"} {
+			if err := r.Group.Barrier(); err != nil {
+				return err
+			}
+			if kept, size := heap()-before, int64(2*s.Whole().Size()); i == 0 && kept > size/4 {
+				t.Errorf("after %s two ranks keep %d bytes in the heap, of weights of %d: want at most a quarter", after, kept, size)
+			}
+			if err := r.Group.Barrier(); err != nil {
+				return err
+			}
+			if err := l.Refresh(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	runtime.KeepAlive(&w)
 }
