@@ -2,5 +2,8 @@
 
 package parallel
 
+// JoinAs is Join with another version of the contract.
+var JoinAs = join
+
 // LocalWith is Local with another patience.
 var LocalWith = localWith
