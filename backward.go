@@ -12,6 +12,7 @@ import (
 // leaves out. A backward leaves it as it was, so that it can be used again.
 type Tape struct {
 	layer  *Layer
+	number int64 // among the layer's
 	tokens int
 	chunks []chunk
 	freed  bool
@@ -23,11 +24,19 @@ type chunk struct {
 	arena    *arena
 }
 
-// Bytes is how much memory the tape holds.
+// Bytes is how much memory the tape holds, on ranks with the rows that came from others to this one's experts: none of one that is
+// nil, or was freed.
 func (t *Tape) Bytes() (n int64) {
+	if t == nil {
+		return 0
+	}
 	for _, c := range t.chunks {
 		for _, b := range c.arena.buffers {
-			n += int64(b.Len() * b.Dtype().Size())
+			if s, ok := b.(backend.Sized); ok {
+				n += s.Bytes()
+			} else {
+				n += int64(b.Len() * b.Dtype().Size())
+			}
 		}
 	}
 	return n
@@ -62,7 +71,14 @@ func (l *Layer) Backward(tape *Tape, dy []BF16, g *Gradients) ([]BF16, error) {
 	case tokens != tape.tokens:
 		err = fmt.Errorf("backward: dy has %d tokens: need %d, as the tape has", tokens, tape.tokens)
 	}
-	if _, err = l.begin(backend.Call{Name: "backward", Tokens: tokens, Data: dy, Gradients: g != nil, Err: err}); err != nil {
+	call := backend.Call{Name: "backward", Tokens: tokens, Data: dy, Err: err}
+	if tape != nil {
+		call.Tape = tape.number
+	}
+	if g != nil {
+		call.Fold = g.fold
+	}
+	if _, err = l.begin(call); err != nil {
 		return nil, err
 	}
 	dx := make([]BF16, len(dy))

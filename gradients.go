@@ -34,7 +34,8 @@ type double struct {
 }
 
 // NewGradients starts a stream that is added, in place, to the FP32 accumulators into (a trainer's main_grad), laid out as
-// the weights; nil for new ones of +0.
+// the weights; nil for new ones of +0. On ranks the accumulators of what several have, the router, the shared gate and a share of
+// the shared expert, must have the same bits on each: those of a stream's first Backward are compared.
 func (l *Layer) NewGradients(into *contract.Gradients) (*Gradients, error) {
 	if into == nil {
 		into = l.part.GradientsIn(host.Floats(l.part.Size()))

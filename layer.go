@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/checkpoint"
@@ -23,6 +24,7 @@ type Layer struct {
 	stages   backend.Layer
 	ranks    backend.Ranks // stages, where they are spread over ranks; else nil
 	loaded   *loading
+	tapes    atomic.Int64           // how many there have been
 	source   *checkpoint.Checkpoint // nil for a layer made by New
 	tensors  []checkpoint.Entry
 }
@@ -203,13 +205,14 @@ func (l *Layer) Forward(x []BF16, options ...ForwardOption) (*Output, error) {
 	case err == nil && f.replaying:
 		err = checkReplay(f.replay, tokens, l.shape)
 	}
-	cuts, err := l.begin(backend.Call{Name: "forward", Tokens: tokens, Data: x, Train: f.train, Replay: f.replaying, Err: err})
+	cuts, err := l.begin(backend.Call{Name: "forward", Tokens: tokens, Data: x, Train: f.train, Replay: f.replaying,
+		IDs: f.replay, Err: err})
 	if err != nil {
 		return nil, err
 	}
 	out := l.newOutput(tokens)
 	if f.train {
-		out.Tape = &Tape{layer: l, tokens: tokens}
+		out.Tape = &Tape{layer: l, tokens: tokens, number: l.tapes.Add(1)}
 	}
 	for _, c := range cuts {
 		if err := l.forwardChunk(x, f, out, c.From, c.To); err != nil {
@@ -253,7 +256,7 @@ func (l *Layer) forwardChunk(x []BF16, f forward, out *Output, from, to int) err
 
 // begin gives the chunks that a call's tokens are worked on in, or the call's error. Ranks agree on both.
 func (l *Layer) begin(c backend.Call) (cuts []contract.Range, err error) {
-	c.MaxTokens = l.options.MaxTokens
+	c.MaxTokens, c.Recompute = l.options.MaxTokens, l.options.Recompute
 	if l.ranks != nil && l.unusable != errClosed {
 		return l.ranks.Begin(c)
 	}

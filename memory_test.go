@@ -31,6 +31,15 @@ func TestWorkspaceNeedsADevice(t *testing.T) {
 	}
 }
 
+// A forward without Train has no tape, and whoever has none need not ask.
+func TestNoTape(t *testing.T) {
+	var none *samebit.Tape
+	none.Free()
+	if n := none.Bytes(); n != 0 {
+		t.Errorf("%d bytes", n)
+	}
+}
+
 // A tape for recomputation holds what the documentation of Options.Recompute says.
 func TestTapeBytes(t *testing.T) {
 	s, err := testgen.Shape("mid")
@@ -54,6 +63,10 @@ func TestTapeBytes(t *testing.T) {
 			t.Errorf("recompute %t: a tape of %d bytes, want %d", recompute, have, want)
 		}
 		out.Tape.Free()
+		out.Tape.Free()
+		if n := out.Tape.Bytes(); n != 0 {
+			t.Errorf("recompute %t: a freed tape of %d bytes", recompute, n)
+		}
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}

@@ -42,7 +42,8 @@ type Options struct {
 	// methods in the same order, and gives its own tokens. The other methods then must not be called concurrently.
 	Ranks backend.Spreader
 
-	// Progress, where it is not nil, is told while weights are loaded, or refreshed, how many of their bytes have been.
+	// Progress, where it is not nil, is told while weights are loaded, or refreshed, how many of their bytes have been. Its calls
+	// come one at a time, from any goroutine.
 	Progress func(done, total int64)
 }
 

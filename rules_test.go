@@ -8,10 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode"
+
+	"github.com/samebit/samebit"
 )
 
 const module = "github.com/samebit/samebit"
@@ -21,7 +25,7 @@ const module = "github.com/samebit/samebit"
 var layers = []string{
 	"contract",
 	"backend",
-	"internal/tidy", "internal/host", "internal/patience", "internal/ref", "internal/cpu", "internal/cuda",
+	"internal/tidy", "internal/dl", "internal/host", "internal/patience", "internal/ref", "internal/cpu", "internal/cuda",
 	"internal/mpi", "internal/nccl", "parallel",
 	"checkpoint/internal", "checkpoint/safetensors", "checkpoint/testdata", "checkpoint",
 	"internal/bits",
@@ -125,6 +129,37 @@ func TestNoCgo(t *testing.T) {
 	eachPackageFile(t, func(path string, imports []string) {
 		if slices.Contains(imports, "C") && !strings.HasPrefix(path, "bindings/c/") {
 			t.Errorf("%s uses cgo, which only bindings/c may", path)
+		}
+	})
+}
+
+// What a layer can be asked for, and how it can run, is found in the README.
+func TestReadmeNames(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.FieldsFunc(string(text), func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	var names []string
+	for method := range reflect.TypeFor[*samebit.Layer]().Methods() {
+		if strings.HasPrefix(method.Name, "New") {
+			names = append(names, method.Name)
+		}
+	}
+	for field := range reflect.TypeFor[samebit.Options]().Fields() {
+		names = append(names, field.Name)
+	}
+	for _, name := range names {
+		if !slices.Contains(words, name) {
+			t.Errorf("README.md does not name %s", name)
+		}
+	}
+}
+
+func TestLibrariesAreOpenedInOnePlace(t *testing.T) {
+	sourceFiles(t, ".go", func(path string, text []byte) {
+		if !strings.HasPrefix(path, "internal/dl/") && strings.Contains(string(text), "purego."+"Dl") {
+			t.Errorf("%s opens libraries by purego, which loses reasons: need internal/dl", path)
 		}
 	})
 }

@@ -20,10 +20,13 @@ type Workspace struct {
 	arena  *arena
 	work   work
 	tokens int
+	closed bool
 
 	back *backwardWork // of a training workspace
-	tape *work         // what its last forward left for the backward
+	tape *work         // what the last forward left for its backward; nil where there was none, or it was refused
 }
+
+var errWorkspaceClosed = errors.New("the workspace is closed")
 
 // Tensors are addresses on the GPU: of x and y at multiples of 16 bytes, of the others at multiples of 4.
 type Tensors struct {
@@ -108,14 +111,17 @@ func (w *Workspace) Held() (layer, workspace int64) { return w.device.Held(), w.
 // Forward asks for the forward of so many tokens in stream, a CUstream, and returns at once. Its bits are Layer.Forward's.
 // A token with a logit that is not finite gets a y of NaN and ids of -1 (R13): Tensors.Status tells, as the call cannot.
 func (w *Workspace) Forward(stream uintptr, t Tensors, tokens int) error {
-	w.queue.Use(stream)
+	if !w.closed {
+		w.queue.Use(stream)
+	}
 	return w.Enqueue(t, tokens)
 }
 
 // Enqueue is Forward in the stream of the call before, and at first in one of the workspace's own.
 func (w *Workspace) Enqueue(t Tensors, tokens int) error {
-	if w.layer.unusable != nil {
-		return w.layer.unusable
+	w.tape = nil // a refused forward must not leave the backward of the one before it
+	if err := w.usable(); err != nil {
+		return err
 	}
 	if err := w.check(t, tokens); err != nil {
 		return err
@@ -125,13 +131,24 @@ func (w *Workspace) Enqueue(t Tensors, tokens int) error {
 		count = w.queue.At(backend.I32, t.Count, 1)
 	}
 	w.queue.Count(count)
-	w.tape = nil
+	last := w.work
+	last.of(0) // what no tokens leave for their backward
 	for from := 0; from < tokens; from += w.tokens {
-		if err := w.part(t, from, min(w.tokens, tokens-from)); err != nil {
+		var err error
+		if last, err = w.part(t, from, min(w.tokens, tokens-from)); err != nil {
 			return err
 		}
 	}
+	w.tape = &last
 	return nil
+}
+
+// usable is why there is no use of the workspace any more, or none until the layer takes other weights.
+func (w *Workspace) usable() error {
+	if w.closed {
+		return errWorkspaceClosed
+	}
+	return w.layer.unusable
 }
 
 func (w *Workspace) check(t Tensors, tokens int) error {
@@ -156,8 +173,8 @@ func (w *Workspace) check(t Tensors, tokens int) error {
 	return nil
 }
 
-// part runs n tokens from one on.
-func (w *Workspace) part(t Tensors, from, n int) error {
+// part runs n tokens from one on, and gives the buffers that it did so in.
+func (w *Workspace) part(t Tensors, from, n int) (work, error) {
 	s, work := w.layer.shape, w.work
 	at := func(d backend.Dtype, address uintptr, width int) backend.Buffer {
 		return w.queue.At(d, address+uintptr(from*width*d.Size()), n*width)
@@ -181,9 +198,18 @@ func (w *Workspace) part(t Tensors, from, n int) error {
 	}
 	m := &arena{machine: w.queue}
 	work.forward(m, w.queue)
-	w.tape = &work
-	return m.err
+	return work, m.err
 }
 
-// Close waits for the work and gives the workspace's memory back. It comes before the layer's Close.
-func (w *Workspace) Close() error { return w.queue.Close() }
+// Close waits for the work and gives the workspace's memory back, that of its gradients' streams, too; every later call is an
+// error. It may be called twice. It comes before the layer's Close, which takes the GPU away under it.
+func (w *Workspace) Close() error {
+	if w.closed {
+		return nil
+	}
+	w.closed, w.tape = true, nil
+	if w.layer.unusable == errClosed {
+		return fmt.Errorf("workspace: %w: need its workspaces closed before it", errClosed)
+	}
+	return w.queue.Close()
+}

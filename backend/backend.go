@@ -76,8 +76,8 @@ type Backend interface {
 // Down, ExpertsBackward, RowsBackward) are not called, and a fold makes the other gradients alone.
 type Spec struct {
 	Shape      contract.Shape
-	Weights    *contract.Weights
-	BF16Logits bool // round the logits to BF16 (R2)
+	Weights    *contract.Weights // looked at by Load and by Refresh, at no other time
+	BF16Logits bool              // round the logits to BF16 (R2)
 
 	// Copied, where it is not nil, is told of weights that have been copied, by Load and by Refresh, so that their memory can
 	// go. Calls may come at the same time.

@@ -23,14 +23,22 @@ type Ranks interface {
 	Abort(error)
 }
 
+// Sized is a Buffer that holds more or less memory than its elements take.
+type Sized interface {
+	Bytes() int64
+}
+
 // Call is what a rank was asked to do.
 type Call struct {
 	Name      string          // forward, backward
 	Tokens    int             // of this rank
 	MaxTokens int             // tokens worked on at a time
 	Data      []contract.BF16 // of the tokens, which ranks of a tensor-parallel group must have alike
+	Recompute bool            // a tape leaves out what the backward makes again
 	Train     bool            // a tape is kept
 	Replay    bool            // ids are given
-	Gradients bool            // the weights' gradients are wanted
+	IDs       []int32         // and which, alike as Data is
+	Tape      int64           // which of the layer's tapes the backward is of, from 1
+	Fold      Fold            // where the weights' gradients go; nil where they are not wanted
 	Err       error           // the arguments were refused
 }

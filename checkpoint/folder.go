@@ -19,11 +19,15 @@ func CreateFolder(dst string, fill func(dir string) error) error {
 		return fmt.Errorf("%s: found something there: need a name that is free", dst)
 	}
 	dst = filepath.Clean(dst)
-	dir, err := os.MkdirTemp(filepath.Dir(dst), "."+filepath.Base(dst)+"-*")
+	var dir string
+	done, err := tidy.Make(func() (_ string, err error) {
+		dir, err = os.MkdirTemp(filepath.Dir(dst), "."+filepath.Base(dst)+"-*")
+		return dir, err
+	})
 	if err != nil {
 		return err
 	}
-	defer tidy.Note(dir)()
+	defer done()
 	defer os.RemoveAll(dir) // nothing, once it has its name
 	if err := fill(dir); err != nil {
 		return err

@@ -24,11 +24,19 @@ type hooks struct {
 	unwritten    int                  // an element of y that Combine leaves as it was
 }
 
-// breakBackend registers a backend with these faults.
+// faultsOf are the hooks of broken backends by name.
+var faultsOf = map[string]hooks{}
+
+// breakBackend registers a backend with these faults, in place of those that it had when the test ran before.
 func breakBackend(name string, h hooks) {
+	_, known := faultsOf[name]
+	faultsOf[name] = h
+	if known {
+		return
+	}
 	backend.Register(name, func(o backend.Options) (backend.Backend, error) {
 		b, err := backend.Open("cpu", o)
-		return &broken{b, h}, err
+		return &broken{b, faultsOf[name]}, err
 	})
 }
 

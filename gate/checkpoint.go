@@ -15,6 +15,7 @@ import (
 	"github.com/samebit/samebit/checkpoint"
 	"github.com/samebit/samebit/checkpoint/safetensors"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/tidy"
 )
 
 // largestExport is how many bytes of shards a round trip will write.
@@ -26,8 +27,13 @@ func roundTrip(c *check) {
 	if n := c.shardBytes(); n > largestExport {
 		c.skip("the checkpoint has %d GB: need at most %d GB to write it anew", n>>30, largestExport>>30)
 	}
-	dir, err := os.MkdirTemp("", "samebit-gate-*")
+	var dir string
+	done, err := tidy.Make(func() (_ string, err error) {
+		dir, err = os.MkdirTemp("", "samebit-gate-*")
+		return dir, err
+	})
 	c.must(err)
+	defer done()
 	defer os.RemoveAll(dir)
 
 	same := filepath.Join(dir, "same")

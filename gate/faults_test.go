@@ -39,8 +39,16 @@ func TestFaults(t *testing.T) {
 				if x.Verdict != want {
 					t.Errorf("%s: %s: need %s: %s", x.ID, x.Verdict, want, x.Why())
 				}
-				if x.ID == f.fail[0] && !strings.Contains(x.Why(), f.why) {
+				if x.ID != f.fail[0] {
+					continue
+				}
+				if !strings.Contains(x.Why(), f.why) {
 					t.Errorf("%s says %q: need %q in it", x.ID, x.Why(), f.why)
+				}
+				if f.also != "" && !slices.ContainsFunc(x.Compared, func(c Comparison) bool {
+					return !c.Same() && strings.HasPrefix(c.String(), f.also)
+				}) {
+					t.Errorf("%s does not say %q, too", x.ID, f.also)
 				}
 			}
 		})
@@ -52,6 +60,7 @@ var faults = []struct {
 	hooks hooks
 	fail  []string
 	why   string // what the first of those says
+	also  string // how another comparison of it that fails begins, which asks neither the contract nor another run
 	pass  []string
 }{
 	{
@@ -164,6 +173,22 @@ var faults = []struct {
 		pass: []string{"oracle", "padding"},
 	},
 	{
+		name: "rejected tokens are not counted",
+		hooks: hooks{combine: func(l *brokenLayer, a backend.Combine) {
+			edit(l, a.Status, func(s []int32) {
+				for t := range s {
+					if contract.Status(s[t]) == contract.Rejected {
+						s[t] = int32(contract.Live)
+					}
+				}
+			})
+		}},
+		fail: []string{"rejected"},
+		why:  "tokens rejected, and the first: have ",
+		also: "the call returns a RejectedError: have false, need true",
+		pass: []string{"oracle", "padding"},
+	},
+	{
 		name: "replayed weights have another last bit",
 		hooks: hooks{route: func(l *brokenLayer, a backend.Route) error {
 			err := l.Layer.Route(a)
@@ -205,6 +230,7 @@ var faults = []struct {
 		}},
 		fail: []string{"router-modes"},
 		why:  "ids: ",
+		also: "ties go to the lower id: have token ",
 		pass: []string{"oracle", "chunked-64", "float64-routes"},
 	},
 	{
@@ -213,4 +239,21 @@ var faults = []struct {
 		fail:  []string{"training", "repeats"},
 		why:   "panic: no such unit",
 	},
+}
+
+// Experts stand in pairs of equal logits, so that the odd one of a pair may be taken only right behind the even one: also as the first
+// of a token, behind whatever the token before ends with.
+func TestWrongTie(t *testing.T) {
+	c := &check{Subject: &Subject{Shape: contract.Shape{Experts: 8, TopK: 3}}}
+	for want, ids := range map[string][]int32{
+		"":                            {4, 5, 0, 2, 3, 6, -1, -1, -1},
+		"token 0 slot 0 has expert 5": {5, 4, 0, 2, 3, 6},
+		"token 1 slot 0 has expert 3": {4, 5, 2, 3, 2, 6},
+		"token 1 slot 2 has expert 7": {4, 5, 0, 2, 3, 7},
+		"token 0 slot 1 has expert 5": {2, 5, 4, 2, 3, 6},
+	} {
+		if have := c.wrongTie(ids); have != want {
+			t.Errorf("%v: %q, want %q", ids, have, want)
+		}
+	}
 }

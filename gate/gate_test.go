@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -186,7 +188,50 @@ func TestBrokenRank(t *testing.T) {
 	}
 }
 
-// TestExpertHashes swaps two experts' gates, which have one shape.
+// TestCheckpointClaims gives the checks of a folder what is not as it must be.
+func TestCheckpointClaims(t *testing.T) {
+	s, err := Embedded(samebit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	why := func(run func(*check)) string {
+		r := perform(Case{ID: "claims", run: run}, s)
+		if r.Verdict != Fail {
+			t.Errorf("%s: need a failure", r.Verdict)
+		}
+		return r.Why()
+	}
+	exported := func(change func(dir string) error) func(*check) {
+		return func(c *check) {
+			dir := filepath.Join(t.TempDir(), "exported")
+			c.must(s.source.Export(dir, nil, nil))
+			if err := change(dir); err != nil {
+				t.Fatal(err)
+			}
+			c.sameFiles(dir)
+		}
+	}
+	for want, run := range map[string]func(*check){
+		"config.json: have none, need ":          exported(func(dir string) error { return os.Remove(filepath.Join(dir, "config.json")) }),
+		"config.json: have 44136fa355b3678a":     exported(func(dir string) error { return os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o666) }),
+		"tensors and files of the folder: have ": exported(func(dir string) error { return os.WriteFile(filepath.Join(dir, "more"), nil, 0o666) }),
+		"some: y: have none, need y":             func(c *check) { c.same("some", nil, []tensor{{name: "y"}}) },
+	} {
+		if have := why(run); !strings.HasPrefix(have, want) {
+			t.Errorf("%s: need %q", have, want)
+		}
+	}
+	layer := *s.layer
+	layer.Tensors = slices.Clone(layer.Tensors)
+	layer.Tensors[0].Name += ".old"
+	s.layer = &layer
+	if have := why(roundTrip); !strings.HasPrefix(have, "exported: have "+strings.TrimSuffix(layer.Tensors[0].Name, ".old")+", need ") {
+		t.Errorf("a tensor of another name: %s", have)
+	}
+}
+
+// TestExpertHashes swaps two experts' gates, which have one shape, and the shared expert's two.
 func TestExpertHashes(t *testing.T) {
 	s, err := Embedded(samebit.Options{})
 	if err != nil {
@@ -196,6 +241,7 @@ func TestExpertHashes(t *testing.T) {
 	w := *s.Weights
 	w.Experts = slices.Clone(w.Experts)
 	w.Experts[3].Gate, w.Experts[5].Gate = w.Experts[5].Gate, w.Experts[3].Gate
+	w.Shared = &contract.Expert{Gate: w.Shared.Up, Up: w.Shared.Gate, Down: w.Shared.Down}
 	s.Weights = &w
 	cases, err := Match(Cases(), "expert-hashes", "round-trip")
 	if err != nil {
@@ -205,6 +251,12 @@ func TestExpertHashes(t *testing.T) {
 		if r := perform(cases[i], s); r.Verdict != Fail || !strings.HasPrefix(r.Why(), want) {
 			t.Errorf("%s: %s: %s: need %q", r.ID, r.Verdict, r.Why(), want)
 		}
+	}
+	found := slices.ContainsFunc(perform(cases[1], s).Compared, func(c Comparison) bool {
+		return strings.HasPrefix(c.String(), "shared expert: have ")
+	})
+	if !found {
+		t.Error("expert-hashes does not say that the shared expert is another")
 	}
 }
 

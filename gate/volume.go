@@ -22,7 +22,7 @@ type VolumeRecord struct {
 // String says it in a line.
 func (v *VolumeRecord) String() string {
 	var parts []string
-	for _, what := range []string{"x", "h", "rows", "y", "dy", "dgate", "dup", "dx rows", "dx", "fold"} {
+	for _, what := range []string{"x", "h", "rows", "y", "x again", "dy", "dgate", "dup", "dx rows", "dx", "fold"} {
 		if n := v.Of[what]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%s %.0f", what, n))
 		}

@@ -12,13 +12,27 @@ type buffer struct {
 	n     int
 	below backend.Buffer // nil until it is used
 
-	carried closer // what goes with it: with a plan's Offsets, the rows' way to other ranks; with h, the rows that came from them
+	carried carried // what goes with it: with a plan's Offsets, the rows' way to other ranks; with h, the rows that came from them
 }
 
-type closer interface{ close() }
+type carried interface {
+	close()
+	bytes() int64
+}
 
 func (b *buffer) Dtype() backend.Dtype { return b.dtype }
 func (b *buffer) Len() int             { return b.n }
+
+// Bytes is the memory that it has, with what goes with it.
+func (b *buffer) Bytes() (n int64) {
+	if b.below != nil {
+		n = int64(b.n * b.dtype.Size())
+	}
+	if b.carried != nil {
+		n += b.carried.bytes()
+	}
+	return n
+}
 
 // Slice needs memory; where there is none it panics, since it cannot say so.
 func (b *buffer) Slice(from, to int) backend.Buffer {
@@ -30,7 +44,7 @@ func (b *buffer) Slice(from, to int) backend.Buffer {
 }
 
 // carry keeps what goes with the buffer, in place of what went before.
-func (b *buffer) carry(c closer) {
+func (b *buffer) carry(c carried) {
 	if b.carried != nil {
 		b.carried.close()
 	}

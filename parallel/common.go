@@ -3,7 +3,9 @@
 package parallel
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
@@ -15,7 +17,7 @@ import (
 type common struct {
 	*layer
 	fold   backend.Fold
-	pieces []piece
+	pieces []piece            // of the router, the shared gate, and the shared expert's three
 	of     [][]contract.Range // each piece's columns on every rank of the row
 }
 
@@ -54,6 +56,20 @@ func (c *common) piece(w *work, whole backend.Buffer, rows, each int) backend.Bu
 	p := w.newPiece(whole, rows, c.Hidden*each, of[c.ep])
 	c.pieces, c.of = append(c.pieces, p), append(c.of, of)
 	return p.part
+}
+
+// read begins a stream with the caller's values, and gives the checksums of those of the router and the shared gate, and of those of
+// this rank's share of the shared expert.
+func (c *common) read(w *work) (all, shared string) {
+	for i := range c.pieces {
+		s := fmt.Sprintf("%08x ", c.pieces[i].read(w))
+		if i < 2 {
+			all += s
+		} else {
+			shared += s
+		}
+	}
+	return strings.TrimSpace(all), strings.TrimSpace(shared)
 }
 
 // flush finishes the sums, and gives them to all ranks.

@@ -14,14 +14,20 @@ type stay struct {
 // stayOf is that of activations.
 func stayOf(a backend.Activations) *stay { return a.H.(*buffer).carried.(*stay) }
 
-// GateUp is R6 up to h: x goes to the experts' owners, and the shared expert takes this rank's own tokens.
+// GateUp is R6 up to h: x goes to the experts' owners, and the shared expert takes this rank's own tokens. A backward that makes h
+// again asks for it a second time.
 func (l *layer) GateUp(a backend.GateUp) error {
 	j, s := journeyOf(a.Rows), &stay{work: l.newWork()}
+	what := "x"
+	if j.sent {
+		what = "x again"
+	}
+	j.sent = true
 	a.Routed.H.(*buffer).carry(s)
 	x := get[BF16](s.work, s.of(a.X), a.Rows.Tokens*l.Hidden)
 	var arrived []BF16
 	s.run(func() (err error) {
-		arrived, err = j.dispatch.toOwners("x", x, l.Hidden)
+		arrived, err = j.dispatch.toOwners(what, x, l.Hidden)
 		return err
 	})
 	train := a.Routed.G != nil

@@ -187,22 +187,6 @@ func TestPatience(t *testing.T) {
 	everyRank(t, "a rank that does not come", errs, "rank 0: rank 1 has not called what this rank has in 50ms")
 }
 
-// More than a rank can tell is an error on every rank, and the next text is heard.
-func TestTell(t *testing.T) {
-	errs := onRanks(parallel.Local(3), func(i int, g parallel.Group) error {
-		r, err := parallel.Join(g, parallel.Grid{TP: 1, EP: 3})
-		if err != nil {
-			return err
-		}
-		_, long := r.Tell(strings.Repeat("x", i*2100))
-		if told, err := r.Tell(strings.Repeat("y", i)); err != nil || !slices.Equal(told, []string{"", "y", "yy"}) {
-			t.Errorf("rank %d hears %q, %v", i, told, err)
-		}
-		return long
-	})
-	everyRank(t, "a long text", errs, "need at most 4096")
-}
-
 // Ranks that call different things are told so.
 func TestDifferentCalls(t *testing.T) {
 	errs := onRanks(parallel.Local(2), func(i int, g parallel.Group) error {

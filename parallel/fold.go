@@ -12,9 +12,12 @@ import (
 // gate and the shared expert, are sums over the tokens of all ranks: see common.
 type fold struct {
 	*layer
-	kept   *work
-	blocks []blockFold
-	common *common
+	number  int // among the layer's
+	dtype   backend.Dtype
+	kept    *work
+	blocks  []blockFold
+	common  *common
+	running bool // a stream has begun
 }
 
 // blockFold is the fold of one inner slice of the experts that this rank owns.
@@ -26,15 +29,17 @@ type blockFold struct {
 // NewFold starts a stream. An expert's gradients are made in place, but for down's where a rank's share of I is several blocks;
 // these, and what every rank has, are read when the stream starts and written by Flush.
 func (l *layer) NewFold(g *backend.Gradients) (backend.Fold, error) {
-	f := &fold{layer: l, kept: l.newWork()}
+	f := &fold{layer: l, number: l.folds + 1, dtype: g.Router.Dtype(), kept: l.newWork()}
 	for i := range l.routed.inner {
 		f.blocks = append(f.blocks, f.newBlock(g, i))
 	}
 	f.common = l.newCommon(f.kept, g)
 	if *f.kept.err != nil {
 		f.kept.close()
+		return nil, *f.kept.err
 	}
-	return f, *f.kept.err
+	l.folds++
+	return f, nil
 }
 
 func (f *fold) newBlock(g *backend.Gradients, i int) (b blockFold) {
@@ -65,7 +70,9 @@ func (f *fold) newBlock(g *backend.Gradients, i int) (b blockFold) {
 // Add folds in the rows that came from all ranks.
 func (f *fold) Add(a backend.FoldArgs) error {
 	j := backwardOf(a.Rows)
-	f.start()
+	if f.start(); *f.kept.err != nil {
+		return *f.kept.err
+	}
 	w := j.brief()
 	defer w.close()
 	if b := j.routed; b.n > 0 {
@@ -82,10 +89,14 @@ func (f *fold) Add(a backend.FoldArgs) error {
 
 // Flush finishes the stream on all ranks, which must all call it.
 func (f *fold) Flush() error {
-	if err := f.agree("flush", "gradients", nil); err != nil {
+	about := struct{ Layer, Gradients int }{f.layer.number, f.number}
+	if err := f.agree("flush", about, nil); err != nil {
 		return err
 	}
-	f.start()
+	if !f.running && f.dtype == backend.FP32 {
+		return nil // the caller's values stay, which no one has read
+	}
+	f.running = false
 	w := f.kept
 	for _, b := range f.blocks {
 		w.run(b.fold.Flush)
@@ -97,16 +108,23 @@ func (f *fold) Flush() error {
 	return *w.err
 }
 
-// start reads what has memory of its own, where a stream begins.
+// start reads what has memory of its own where a stream begins, and compares it where other ranks have it too: each works on a part
+// of it, and a difference would be in some of the sums. BF16 begins with nothing, and Flush writes it all.
 func (f *fold) start() {
+	if f.running {
+		return
+	}
+	f.running = true
+	if f.dtype != backend.FP32 {
+		return
+	}
 	for _, b := range f.blocks {
 		for i := range b.columns {
 			b.columns[i].read(f.kept)
 		}
 	}
-	for i := range f.common.pieces {
-		f.common.pieces[i].read(f.kept)
-	}
+	router, shared := f.common.read(f.kept)
+	f.kept.run(func() error { return f.agreeShares("gradients", router, shared, nil) })
 }
 
 // Close gives back what the stream holds.

@@ -3,6 +3,8 @@
 package parallel
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/samebit/samebit/contract"
@@ -12,15 +14,27 @@ import (
 const Everyone = -1
 
 // GatherRows gives what the columns have of their tokens, in the order of the stream, on every rank: counts says how many elements
-// are each column's. All ranks must call it.
+// are each column's. All ranks must call it; counts that do not fit, or differ, are an error on every one.
 func GatherRows[T any](r *Rank, mine []T, counts []int) ([]T, error) {
+	var err error
+	if len(counts) != r.Grid.EP {
+		err = fmt.Errorf("gather: counts of %d columns: need %d", len(counts), r.Grid.EP)
+	} else if n := counts[r.ep]; n != len(mine) {
+		err = fmt.Errorf("gather: %d elements where counts says %d: need as many", len(mine), n)
+	}
+	if err := r.agree("gather rows", sum(counts), err); err != nil {
+		return nil, err
+	}
 	got, err := allGather(r.owners, mine, counts)
 	return slices.Concat(got...), err
 }
 
 // GatherGradients gives the whole gradients of the ranks' parts, to one rank, the others getting nil, or to Everyone. All ranks must
-// call it.
+// call it with the same s and to, and each with its Part; else it is an error on every one.
 func GatherGradients(r *Rank, part *contract.Gradients, s contract.Shape, to int) (*contract.Gradients, error) {
+	if err := r.gathering("gather gradients", s, to, part); err != nil {
+		return nil, err
+	}
 	if !r.gets(to) {
 		return nil, gatherExperts(r, s, to, gradientViews(part), nil)
 	}
@@ -32,6 +46,9 @@ func GatherGradients(r *Rank, part *contract.Gradients, s contract.Shape, to int
 
 // GatherWeights is GatherGradients of weights.
 func GatherWeights(r *Rank, part *contract.Weights, s contract.Shape, to int) (*contract.Weights, error) {
+	if err := r.gathering("gather weights", s, to, part); err != nil {
+		return nil, err
+	}
 	if !r.gets(to) {
 		return nil, gatherExperts(r, s, to, weightViews(part), nil)
 	}
@@ -39,6 +56,22 @@ func GatherWeights(r *Rank, part *contract.Weights, s contract.Shape, to int) (*
 	copy(whole.Router, part.Router)
 	copy(whole.SharedGate, part.SharedGate)
 	return whole, gatherExperts(r, s, to, weightViews(part), weightViews(whole))
+}
+
+// gathering compares what ranks are to gather, and to whom.
+func (r *Rank) gathering(doing string, s contract.Shape, to int, part interface{ CheckPart(contract.Part) error }) error {
+	err := cmp.Or(s.Check(), r.Grid.Check(s))
+	if err == nil {
+		err = part.CheckPart(r.Part(s))
+	}
+	if n := r.Group.Size(); err == nil && to != Everyone && (to < 0 || to >= n) {
+		err = fmt.Errorf("%s: to rank %d: need one of 0 to %d, or Everyone (%d)", doing, to, n-1, Everyone)
+	}
+	about := struct {
+		Shape contract.Shape
+		To    int
+	}{s, to}
+	return r.agree(doing, about, err)
 }
 
 // gets says whether this rank gets what is gathered to one.

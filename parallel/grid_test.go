@@ -5,6 +5,7 @@ package parallel_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -33,6 +34,7 @@ type job struct {
 	replay []int32
 	calls  [][]int // of each call, the tokens of each column
 	bf16   bool    // gradients in BF16
+	anew   int     // ahead of this call the gradients are flushed, and the accumulators set to others
 }
 
 // one gives the result of one process, which has each call's tokens in one batch.
@@ -148,7 +150,13 @@ func (j job) run(l *samebit.Layer, r *result, mine func(sizes []int) (from, to i
 	}
 	defer g.Close()
 	h, k, at := j.shape.Hidden, j.shape.TopK, 0
-	for _, sizes := range j.calls {
+	for c, sizes := range j.calls {
+		if c > 0 && c == j.anew {
+			if err := g.Flush(); err != nil {
+				return err
+			}
+			setAll(g.FP32(), 0.5)
+		}
 		from, to := mine(sizes)
 		from, to = at+from, at+to
 		at += total(sizes)
@@ -185,6 +193,17 @@ func (j job) run(l *samebit.Layer, r *result, mine func(sizes []int) (from, to i
 		r.grads = widened(g.BF16(), l.Part())
 	}
 	return nil
+}
+
+// setAll sets all accumulators, as a trainer does between steps.
+func setAll(g *contract.Gradients, to float32) {
+	for _, x := range append(slices.Clone(g.Experts), *g.Shared, contract.ExpertGradient{Gate: g.Router, Up: g.SharedGate}) {
+		for _, m := range [][]float32{x.Gate, x.Up, x.Down} {
+			for i := range m {
+				m[i] = to
+			}
+		}
+	}
 }
 
 // widened is BF16 gradients as FP32 ones.

@@ -19,6 +19,8 @@ type layer struct {
 	*machine
 	contract.Shape
 	part   contract.Part
+	number int // among the rank's layers
+	folds  int // how many there have been
 	given  *contract.Weights
 	copied func([]BF16) // of backend.Spec
 
@@ -32,7 +34,8 @@ type layer struct {
 // Load takes this rank's part of the weights: they are the whole layer's, of which no other part is read, or that part alone, as
 // contract.Part lays it out. All ranks must call it.
 func (m *machine) Load(s backend.Spec) (backend.Layer, error) {
-	l := &layer{machine: m, Shape: s.Shape, part: m.Part(s.Shape), given: s.Weights, copied: s.Copied}
+	m.layers++
+	l := &layer{machine: m, Shape: s.Shape, number: m.layers, part: m.Part(s.Shape), given: s.Weights, copied: s.Copied}
 	if l.copied == nil {
 		l.copied = func([]BF16) {}
 	}
@@ -49,11 +52,16 @@ func (l *layer) load(s backend.Spec) error {
 		err = l.given.Check(s.Shape)
 	}
 	about := struct {
+		Layer      int
 		Shape      contract.Shape
 		BF16Logits bool
 		Router     string // digest of the router and the shared gate
-	}{s.Shape, s.BF16Logits, l.digest()}
-	if err := l.agree("load", about, err); err != nil {
+	}{l.number, s.Shape, s.BF16Logits, ""}
+	shared := ""
+	if err == nil {
+		about.Router, shared = l.digests()
+	}
+	if err := l.agreeShares("load", about, shared, err); err != nil {
 		return err
 	}
 	l.routed = l.newStack(s.Shape.Hidden, s.Shape.Width, l.part.Experts.Len())
@@ -65,14 +73,34 @@ func (l *layer) load(s backend.Spec) error {
 	if err := l.cut(); err != nil {
 		return err
 	}
-	return l.done("load", l.loadSlices(s))
+	err = l.loadSlices(s)
+	l.drop()
+	return l.done("load", err)
 }
 
-// digest is of what every rank has.
-func (l *layer) digest() string {
+// drop forgets the slices' experts.
+func (l *layer) drop() {
+	l.routed.drop()
+	if l.shared != nil {
+		l.shared.drop()
+	}
+}
+
+// digests are of what every rank has, and of this rank's share of the shared expert, which every column has; "" where there is none.
+func (l *layer) digests() (all, shared string) {
+	all = digest(l.given.Router, l.given.SharedGate)
+	if l.SharedWidth > 0 {
+		x := l.own(l.Experts)
+		shared = digest(x.Gate, x.Up, x.Down)
+	}
+	return all, shared
+}
+
+func digest(matrices ...[]BF16) string {
 	h := sha256.New()
-	h.Write(host.Bytes(l.given.Router))
-	h.Write(host.Bytes(l.given.SharedGate))
+	for _, m := range matrices {
+		h.Write(host.Bytes(m))
+	}
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
@@ -183,7 +211,12 @@ func (l *layer) layers() []backend.Layer {
 // Refresh cuts the weights anew. Of an expert's weights a rank looks at its own part alone, where an optimizer has changed it in
 // place; the slices that cross the others' parts come from the ranks that have these. All ranks must call it.
 func (l *layer) Refresh() error {
-	if err := l.agree("refresh", l.digest(), nil); err != nil {
+	router, shared := l.digests()
+	about := struct {
+		Layer  int
+		Router string
+	}{l.number, router}
+	if err := l.agreeShares("refresh", about, shared, nil); err != nil {
 		return err
 	}
 	if err := l.cut(); err != nil {
@@ -193,6 +226,7 @@ func (l *layer) Refresh() error {
 	for _, below := range l.layers() {
 		err = cmp.Or(err, below.Refresh())
 	}
+	l.drop()
 	return l.done("refresh", err)
 }
 
@@ -207,38 +241,53 @@ func (l *layer) Close() error {
 	return errors.Join(errs...)
 }
 
+// call is what a rank was asked to do, and with what.
+type call struct {
+	Asked    asked // alike on every rank
+	Tokens   int
+	Sum, IDs uint32 // of the tokens, and of the ids to replay
+}
+
+type asked struct {
+	Layer, MaxTokens         int
+	Recompute, Train, Replay bool
+	Tape                     int64
+	Gradients                int // which of the layer's, 0 for none
+	BF16                     bool
+}
+
 // Begin compares the calls of all ranks, and cuts the stream that their tokens make, in the order of the columns, into chunks of
 // MaxTokens a column: a chunk's tokens come all before the next one's, so that each expert's rows come in the stream's order
 // (R11).
 func (l *layer) Begin(c backend.Call) ([]contract.Range, error) {
-	type call struct {
-		Name                     string
-		MaxTokens, Tokens        int
-		Train, Replay, Gradients bool
-		Sum                      uint32 // of the tokens
+	mine := call{Asked: asked{Layer: l.number, MaxTokens: c.MaxTokens, Recompute: c.Recompute}}
+	if c.Err == nil {
+		mine.Asked.Train, mine.Asked.Replay, mine.Asked.Tape = c.Train, c.Replay, c.Tape
+		if f, _ := c.Fold.(*fold); f != nil {
+			mine.Asked.Gradients, mine.Asked.BF16 = f.number, f.dtype == backend.BF16
+		}
+		mine.Tokens, mine.Sum, mine.IDs = c.Tokens, sum(c.Data), sum(c.IDs)
 	}
-	mine := call{c.Name, c.MaxTokens, c.Tokens, c.Train, c.Replay, c.Gradients, sum(c.Data)}
-	if c.Err != nil {
-		mine = call{Name: c.Name}
-	}
-	all, err := say(l.Rank, mine, c.Err)
+	all, err := say(l.Rank, c.Name, mine, c.Err)
 	if err != nil {
 		return nil, err
 	}
 	counts := make([]int, l.Grid.EP)
 	for i, other := range all {
+		if other.Asked != all[0].Asked {
+			return nil, fmt.Errorf("%s: rank 0 was asked for %+v, rank %d for %+v: need the same call on every rank", c.Name, all[0].Asked, i, other.Asked)
+		}
 		tp, ep := l.Grid.At(i)
 		first := ep * l.Grid.TP
-		if other.Tokens != all[first].Tokens || other.Sum != all[first].Sum {
+		if column := all[first]; other.Tokens != column.Tokens || other.Sum != column.Sum {
 			return nil, fmt.Errorf("%s: ranks %d and %d, which slice the same experts, were given %d and %d tokens of sums %08x and %08x: need the same tokens",
-				c.Name, first, i, all[first].Tokens, other.Tokens, all[first].Sum, other.Sum)
+				c.Name, first, i, column.Tokens, other.Tokens, column.Sum, other.Sum)
+		} else if other.IDs != column.IDs {
+			return nil, fmt.Errorf("%s: ranks %d and %d, which slice the same experts, were given ids to replay of sums %08x and %08x: need the same ids",
+				c.Name, first, i, column.IDs, other.IDs)
 		}
 		if tp == 0 {
 			counts[ep] = other.Tokens
-		}
-		other.Tokens, other.Sum = all[0].Tokens, all[0].Sum
-		if other != all[0] {
-			return nil, fmt.Errorf("rank 0 was asked for %+v, rank %d for %+v: need the same call on every rank", all[0], i, other)
 		}
 	}
 	return chunks(counts, l.ep, c.MaxTokens*l.Grid.EP), nil

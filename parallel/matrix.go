@@ -63,6 +63,6 @@ func gatherColumns[T any](g Group, mine []T, of []contract.Range, rows, n int) (
 }
 
 // sum is a checksum of a matrix.
-func sum(m []BF16) uint32 { return crc32.Checksum(host.Bytes(m), castagnoli) }
+func sum[T any](m []T) uint32 { return crc32.Checksum(host.Bytes(m), castagnoli) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -85,6 +85,10 @@ func TestOptions(t *testing.T) {
 	rounded.bf16, rounded.calls = true, [][]int{{20}, {30}}
 	rounded.check(t, few...)
 
+	anew := j
+	anew.anew, anew.calls = 1, [][]int{{20}, {20}, {10}}
+	anew.check(t, few...)
+
 	inference := j
 	inference.dy = nil
 	inference.check(t, few...)

@@ -13,29 +13,26 @@ type piece struct {
 	part    backend.Buffer // [rows,columns], below
 	rows, n int
 	columns contract.Range
-	running bool
 }
 
 func (w *work) newPiece(whole backend.Buffer, rows, n int, columns contract.Range) piece {
 	return piece{whole: whole, part: w.alloc(whole.Dtype(), rows*columns.Len()), rows: rows, n: n, columns: columns}
 }
 
-// read begins with the caller's values, unless the stream is running already. BF16 begins with nothing, and Flush writes it all.
-func (p *piece) read(w *work) {
-	if !p.running && p.part.Dtype() == backend.FP32 {
-		put(w, p.part, columnsOf(get[float32](w, w.of(p.whole), p.rows*p.n), p.n, p.columns))
-	}
-	p.running = true
+// read begins a stream with the caller's FP32 values, and gives the checksum of them all.
+func (p *piece) read(w *work) uint32 {
+	whole := get[float32](w, w.of(p.whole), p.rows*p.n)
+	put(w, p.part, columnsOf(whole, p.n, p.columns))
+	return sum(whole)
 }
 
-// write ends the stream: the columns go to their place among the caller's.
+// write ends a stream: the columns go to their place among the caller's.
 func (p *piece) write(w *work) {
 	if p.part.Dtype() == backend.FP32 {
 		writeColumns[float32](w, p)
 	} else {
 		writeColumns[BF16](w, p)
 	}
-	p.running = false
 }
 
 func writeColumns[T any](w *work, p *piece) {
@@ -44,14 +41,13 @@ func writeColumns[T any](w *work, p *piece) {
 	put(w, w.of(p.whole), all)
 }
 
-// gather ends the stream where every rank of the group has some columns: all get the whole.
+// gather ends a stream where every rank of the group has some columns: all get the whole.
 func (p *piece) gather(w *work, g Group, of []contract.Range) {
 	if p.part.Dtype() == backend.FP32 {
 		gatherPiece[float32](w, p, g, of)
 	} else {
 		gatherPiece[BF16](w, p, g, of)
 	}
-	p.running = false
 }
 
 func gatherPiece[T any](w *work, p *piece, g Group, of []contract.Range) {

@@ -31,6 +31,8 @@ func (g Grid) Check(s contract.Shape) error {
 		return fmt.Errorf("grid %v: need at least 1 and 1", g)
 	case g.EP > s.Experts:
 		return fmt.Errorf("grid %v: %d expert-parallel ranks for %d experts: need at most as many", g, g.EP, s.Experts)
+	case g.EP > s.Hidden: // of which each makes a share of what all have the gradients of
+		return fmt.Errorf("grid %v: %d expert-parallel ranks for hidden size %d: need at most as many", g, g.EP, s.Hidden)
 	case g.TP > min(s.Hidden, s.Width) || s.SharedWidth > 0 && g.TP > s.SharedWidth:
 		return fmt.Errorf("grid %v: %d tensor-parallel ranks for hidden size %d, width %d and shared width %d: need at most as many",
 			g, g.TP, s.Hidden, s.Width, s.SharedWidth)

@@ -76,6 +76,11 @@ func TestBlocksFinishTrees(t *testing.T) {
 
 func TestGridCheck(t *testing.T) {
 	s := contract.Shape{Hidden: 32, Experts: 6, TopK: 2, Width: 12, SharedWidth: 4, NormTopK: true}
+	narrow := parallel.Grid{TP: 1, EP: 5}
+	if err := narrow.Check(contract.Shape{Hidden: 4, Experts: 6, TopK: 2, Width: 12}); err == nil ||
+		!strings.Contains(err.Error(), "5 expert-parallel ranks for hidden size 4") {
+		t.Errorf("more columns than H: error %v", err)
+	}
 	for g, want := range map[parallel.Grid]string{
 		{TP: 1, EP: 1}: "", {TP: 3, EP: 5}: "", {TP: 4, EP: 6}: "",
 		{TP: 0, EP: 1}: "need at least 1 and 1",

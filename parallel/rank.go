@@ -4,8 +4,8 @@ package parallel
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -22,16 +22,19 @@ type Rank struct {
 	column Group // the tensor-parallel ranks, which have the same tokens and slice the same experts
 	owners Group // the expert-parallel ranks of the same slice, which have other tokens and own other experts
 	volume Volume
+	layers int // how many were begun
 }
 
 // Join makes a grid of a group's ranks. All of them must call it; any that ask for another grid, or that have another version of
 // the contract, make it an error on every one.
-func Join(g Group, grid Grid) (*Rank, error) {
+func Join(g Group, grid Grid) (*Rank, error) { return join(g, grid, contract.Version) }
+
+func join(g Group, grid Grid, version int) (*Rank, error) {
 	r := &Rank{Group: g, Grid: grid, volume: Volume{}}
 	err := r.agree("join", struct {
 		Contract int
 		Grid     Grid
-	}{contract.Version, grid}, nil)
+	}{version, grid}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -56,23 +59,17 @@ func Join(g Group, grid Grid) (*Rank, error) {
 const notice = 4 << 10 // bytes of what a rank says of itself
 
 // say gives what every rank says of itself, and the error of the first that has one, as *Failed. A rank with an error of its own gets
-// that.
-func say[T any](r *Rank, what T, mine error) ([]T, error) {
+// that. All must be doing the same.
+func say[T any](r *Rank, doing string, what T, mine error) ([]T, error) {
 	type said struct {
+		Doing string
 		What  T
 		Error string
 	}
 	n := r.Group.Size()
-	text, err := json.Marshal(said{what, shortened(mine)})
-	if err == nil && len(text) > notice {
-		err = fmt.Errorf("found %d bytes to tell the other ranks: need at most %d", len(text), notice)
-	}
-	if err != nil { // of which the others are told in place of it
-		var nothing T
-		mine = errors.Join(mine, err)
-		if text, err = json.Marshal(said{nothing, shortened(mine)}); err != nil {
-			return nil, err
-		}
+	text, err := json.Marshal(said{doing, what, shortened(mine)})
+	if err != nil || len(text) > notice {
+		panic(fmt.Sprintf("parallel: a notice of %d bytes: %v", len(text), err))
 	}
 	all, err := allGather(r.Group, append(text, bytes.Repeat([]byte{' '}, notice-len(text))...), slices.Repeat([]int{notice}, n))
 	if err != nil {
@@ -80,6 +77,11 @@ func say[T any](r *Rank, what T, mine error) ([]T, error) {
 	}
 	heard := make([]T, n)
 	for i, text := range all {
+		var call struct{ Doing string } // of others What may be of another type
+		if json.Unmarshal(text, &call) == nil && call.Doing != doing {
+			return nil, cmp.Or(mine, fmt.Errorf("rank %d calls %s, rank %d calls %s: need the same calls in the same order on every rank",
+				r.Group.Rank(), doing, i, call.Doing))
+		}
 		var h said
 		if err := json.Unmarshal(text, &h); err != nil {
 			return nil, fmt.Errorf("rank %d: found a notice %.40q: need the same program on every rank", i, text)
@@ -91,9 +93,22 @@ func say[T any](r *Rank, what T, mine error) ([]T, error) {
 	return heard, mine
 }
 
-// Tell tells all ranks a text, and gives what each has told. All must call it. A text of more than 4 kB, as JSON, of one rank is an
-// error on every one.
-func (r *Rank) Tell(text string) ([]string, error) { return say(r, text, nil) }
+// Tell tells all ranks a text of any length, and gives what each has told. All must call it.
+func (r *Rank) Tell(text string) ([]string, error) {
+	lengths, err := say(r, "tell", len(text), nil)
+	if err != nil {
+		return nil, err
+	}
+	all, err := allGather(r.Group, []byte(text), lengths)
+	if err != nil {
+		return nil, err
+	}
+	told := make([]string, len(all))
+	for i, text := range all {
+		told[i] = string(text)
+	}
+	return told, nil
+}
 
 // shortened is an error's text, so that it fits into a notice.
 func shortened(err error) string {
@@ -106,13 +121,33 @@ func shortened(err error) string {
 
 // agree has all ranks say the same, or gives every one an error.
 func (r *Rank) agree(doing string, what any, mine error) error {
-	heard, err := say(r, what, mine)
+	return r.agreeShares(doing, what, "", mine)
+}
+
+// agreeShares has all ranks say the same, and those of the same tensor-parallel number also of the share that these have of what all
+// columns have; or gives every one an error.
+func (r *Rank) agreeShares(doing string, what any, share string, mine error) error {
+	type holding struct {
+		What  any
+		Share string
+	}
+	heard, err := say(r, doing, holding{what, share}, mine)
+	if err != nil {
+		return err
+	}
 	for i, h := range heard {
-		if a, b := fmt.Sprint(heard[0]), fmt.Sprint(h); err == nil && a != b {
+		if a, b := fmt.Sprint(heard[0].What), fmt.Sprint(h.What); a != b {
 			return fmt.Errorf("%s: rank 0 has %s, rank %d has %s: need the same on every rank", doing, a, i, b)
 		}
+		if h.Share == "" {
+			continue
+		}
+		if tp, _ := r.Grid.At(i); h.Share != heard[tp].Share {
+			return fmt.Errorf("%s: of the shared expert rank %d has %s, rank %d, which has the same share of it, has %s: need the same on both",
+				doing, tp, heard[tp].Share, i, h.Share)
+		}
 	}
-	return err
+	return nil
 }
 
 // Part is what this rank holds of a layer of that shape.

@@ -45,7 +45,20 @@ type journey struct {
 	*work
 	plan     planned
 	dispatch *dispatch
+	sent     bool   // x was
 	rows     []BF16 // between Down and Combine: [R,O] in the plan's order, O being this rank's share of H
+}
+
+// bytes is the memory that it holds, below and here.
+func (j *journey) bytes() int64 {
+	n := j.work.bytes() + 4*int64(len(j.plan.offsets)+len(j.plan.token)+len(j.plan.slot)+len(j.plan.row)) + 2*int64(len(j.rows))
+	if d := j.dispatch; d != nil {
+		n += 4 * int64(len(d.experts)+len(d.copyOf))
+		for _, tokens := range d.tokens {
+			n += 4 * int64(len(tokens))
+		}
+	}
+	return n
 }
 
 // journeyOf is that of a plan.

@@ -79,7 +79,7 @@ func (s *stack) cut(own []contract.Expert) error {
 		for e := range own {
 			x := &own[e]
 			w.Experts[e].Gate, w.Experts[e].Up = x.Gate[at.From*s.hidden:at.To*s.hidden], x.Up[at.From*s.hidden:at.To*s.hidden]
-			refill(&w.Experts[e].Down, columnsOf(x.Down, share.Len(), at))
+			w.Experts[e].Down = columnsOf(x.Down, share.Len(), at)
 		}
 	}
 	if s.alone() {
@@ -102,12 +102,14 @@ func (s *stack) router(w **contract.Weights, hidden int) *contract.Weights {
 	return *w
 }
 
-// refill copies over the same memory, where a layer below looks for it; the first time it takes the matrix as it is.
-func refill(dst *[]BF16, src []BF16) {
-	if *dst == nil {
-		*dst = src
-	} else if &(*dst)[0] != &src[0] {
-		copy(*dst, src)
+// drop forgets the experts' weights, of which the layers below have copies: they are looked for in the same place by the next
+// Refresh, ahead of which cut makes them again.
+func (s *stack) drop() {
+	for i := range s.inner {
+		clear(s.inner[i].weights.Experts)
+	}
+	if !s.alone() {
+		clear(s.outer.weights.Experts)
 	}
 }
 
@@ -132,9 +134,7 @@ func (s *stack) exchange(outer, own *contract.Expert) error {
 		gate, up = append(gate, got[r][:part]...), append(up, got[r][part:2*part]...)
 		setColumns(down, s.width, from, got[r][2*part:])
 	}
-	refill(&outer.Gate, gate)
-	refill(&outer.Up, up)
-	refill(&outer.Down, down)
+	outer.Gate, outer.Up, outer.Down = gate, up, down
 	return nil
 }
 

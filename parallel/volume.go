@@ -10,10 +10,10 @@ import (
 // Volume is how many bytes ranks have sent to others, by what they were.
 type Volume map[string]int64
 
-// What the forward sends, and the backward.
+// What the forward sends, and the backward, which with samebit.Options.Recompute sends x again.
 var (
 	forwardSends  = []string{"plan", "x", "h", "rows", "y"}
-	backwardSends = []string{"dy", "route weights", "dw", "dgate", "dup", "dx rows", "dx", "fold"}
+	backwardSends = []string{"x again", "dy", "route weights", "dw", "dgate", "dup", "dx rows", "dx", "fold"}
 )
 
 // Forward is what the forward has sent.

@@ -33,15 +33,25 @@ func TestVolume(t *testing.T) {
 		}
 	}
 	want := parallel.Volume{
-		"x":       int64(far * grid.TP * 2 * h),                // whole, from each tensor-parallel rank to its like
-		"rows":    int64(rows * 2 * h),                         // a half from each
-		"h":       int64(n * (k*width + tiny.SharedWidth) * 2), // a half each way, of every row
-		"y":       int64(n * h * 2),
-		"dgate":   int64(n * (k*width + tiny.SharedWidth) * 2),
-		"dup":     int64(n * (k*width + tiny.SharedWidth) * 2),
-		"dy":      int64(far * grid.TP * 2 * h),
-		"dx rows": int64(rows * 2 * h),
-		"dx":      int64(n * h * 2),
+		"plan":          int64(4*8 + rows*grid.TP*8),                 // two counts to a rank, and two numbers a row
+		"x":             int64(far * grid.TP * 2 * h),                // whole, from each tensor-parallel rank to its like
+		"x again":       int64(far * grid.TP * 2 * h),                // Recompute's
+		"rows":          int64(rows * 2 * h),                         // a half from each
+		"h":             int64(n * (k*width + tiny.SharedWidth) * 2), // a half each way, of every row
+		"y":             int64(n * h * 2),
+		"dgate":         int64(n * (k*width + tiny.SharedWidth) * 2),
+		"dup":           int64(n * (k*width + tiny.SharedWidth) * 2),
+		"route weights": int64(rows * grid.TP * 4),
+		// Of I = 48 each rank has three subtrees of 8, of the shared expert's 64 one of 32.
+		"dw": int64((n*k*6+n*2)*4 + rows*grid.TP*4),
+		// To the other column, from each of 4 ranks: a count, half of x and dy, the ids and the gradients of their logits, dz, and half
+		// of the shared expert's three.
+		"fold": int64(4*4 + 4*each*(2*h+4*k+4*k+4+3*tiny.SharedWidth)),
+		// Half of H of the router, the shared gate, and half of the shared expert, in FP32.
+		"gradients": int64(4 * 4 * h / 2 * (tiny.Experts + 1 + 3*tiny.SharedWidth/2)),
+		"dy":        int64(far * grid.TP * 2 * h),
+		"dx rows":   int64(rows * 2 * h),
+		"dx":        int64(n * h * 2),
 	}
 	sums := make([]parallel.Volume, grid.Ranks())
 	errs := onRanks(parallel.Local(grid.Ranks()), func(i int, g parallel.Group) error {
@@ -49,7 +59,7 @@ func TestVolume(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		l, err := samebit.New(tiny, &weights, samebit.Options{Ranks: rank})
+		l, err := samebit.New(tiny, &weights, samebit.Options{Ranks: rank, Recompute: true})
 		if err != nil {
 			return err
 		}
@@ -61,7 +71,14 @@ func TestVolume(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if _, err := l.Backward(out.Tape, dy[from*h:to*h], nil); err != nil {
+		grads, err := l.NewGradients(nil)
+		if err != nil {
+			return err
+		}
+		if _, err := l.Backward(out.Tape, dy[from*h:to*h], grads); err != nil {
+			return err
+		}
+		if err := grads.Flush(); err != nil {
 			return err
 		}
 		sums[i], err = rank.SumVolumes(rank.Volume().Minus(before))
@@ -75,9 +92,21 @@ func TestVolume(t *testing.T) {
 			t.Errorf("%s: %d bytes, want %d", what, sums[0][what], n)
 		}
 	}
-	all := want["x"] + want["rows"] + want["h"] + want["y"]
-	if have := sums[0].Forward() - sums[0]["plan"]; have != all {
-		t.Errorf("forward: %d bytes beside the plan, want %d", have, all)
+	for what := range sums[0] {
+		if want[what] == 0 {
+			t.Errorf("%s: %d bytes, want none", what, sums[0][what])
+		}
+	}
+	forward := want["plan"] + want["x"] + want["rows"] + want["h"] + want["y"]
+	if have := sums[0].Forward(); have != forward {
+		t.Errorf("forward: %d bytes, want %d", have, forward)
+	}
+	all := int64(0)
+	for _, n := range want {
+		all += n
+	}
+	if have := sums[0].Backward(); have != all-forward-want["gradients"] {
+		t.Errorf("backward: %d bytes, want %d", have, all-forward-want["gradients"])
 	}
 	if textbook := sums[0].Textbook(grid, n, h); textbook != int64(2*far*2*h+2*n*2*h) {
 		t.Errorf("the textbook's: %d bytes, want %d", textbook, 2*far*2*h+2*n*2*h)

@@ -36,6 +36,14 @@ func (w *work) close() {
 	w.buffers = nil
 }
 
+// bytes is how much memory the buffers have.
+func (w *work) bytes() (n int64) {
+	for _, b := range w.buffers {
+		n += int64(b.Len() * b.Dtype().Size())
+	}
+	return n
+}
+
 func (w *work) alloc(d backend.Dtype, n int) (b backend.Buffer) {
 	w.run(func() (err error) {
 		if b, err = w.Backend.Alloc(d, n); err == nil {

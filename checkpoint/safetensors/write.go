@@ -52,11 +52,17 @@ func write(path string, tensors []Out, metadata map[string]string) error {
 	if err != nil {
 		return err
 	}
-	file, err := create(path)
+	var file pending
+	done, err := tidy.Make(func() (_ string, err error) {
+		if file, err = create(path); err != nil {
+			return "", err
+		}
+		return file.Name(), nil
+	})
 	if err != nil {
 		return err
 	}
-	defer tidy.Note(file.Name())()
+	defer done()
 	defer file.Cleanup() // of what is left of it: nothing, once it has been moved into place
 	if _, err := file.Write(header); err != nil {
 		return err

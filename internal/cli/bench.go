@@ -5,6 +5,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"runtime"
@@ -104,7 +105,11 @@ func (c *benchCommand) Run(e *env) error {
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
-	return c.measure(e)
+	err := c.measure(e)
+	if err != nil && len(c.Result.Cases) > 0 {
+		return partialError{err} // what was measured may have taken hours
+	}
+	return err
 }
 
 func readLines(path string) ([]*bench.Result, error) {
@@ -165,8 +170,8 @@ func (c *benchCommand) measure(e *env) error {
 	return nil
 }
 
-// keeper writes a file anew with all that it was given, so that no case is lost with those that come after it; without a path
-// it writes none.
+// keeper writes a file anew with all that it was given, in place of the one before, so that no case is lost with those that come after
+// it, nor on a disk that is full; without a path it writes none.
 type keeper struct {
 	path string
 	all  []byte
@@ -177,7 +182,10 @@ func (k *keeper) Write(lines []byte) (int, error) {
 	if k.path == "" {
 		return len(lines), nil
 	}
-	return len(lines), os.WriteFile(k.path, k.all, 0o666)
+	return len(lines), replaceFile(k.path, func(w io.Writer) error {
+		_, err := w.Write(k.all)
+		return err
+	})
 }
 
 // opener loads the layer: a checkpoint's, or one of weights that are made up once.

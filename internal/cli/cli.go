@@ -39,7 +39,8 @@ type program struct {
 
 // command is what each command does.
 type command interface {
-	// Run does the work. A failed check is an error made by failf; any other error is one of usage or input.
+	// Run does the work. A failed check is an error made by failf; any other error is one of usage or input, after which nothing is
+	// shown unless it is a partialError.
 	Run(*env) error
 	// Show prints what Run found.
 	Show(*ui.Printer)
@@ -76,6 +77,9 @@ const (
 
 // failedError is a check that failed.
 type failedError struct{ error }
+
+// partialError is an error after part of the work: the record of what was done is printed, and the exit status is 2.
+type partialError struct{ error }
 
 // failf makes the error of a check that failed: the record is printed, and the exit status is 1.
 func failf(format string, args ...any) error { return failedError{fmt.Errorf(format, args...)} }
@@ -114,9 +118,12 @@ func Main(args []string, stdout, stderr io.Writer) (status int) {
 		}()
 	}
 	var failed failedError
+	var partial partialError
 	switch {
 	case errors.As(err, &failed):
 		status = statusFailed
+	case errors.As(err, &partial):
+		status = statusUsage
 	case err != nil:
 		fmt.Fprintf(stderr, "%s: %v\n", name, err)
 		return statusUsage
@@ -137,10 +144,15 @@ func Main(args []string, stdout, stderr io.Writer) (status int) {
 	return status
 }
 
-// tidyWhenStopped has an interrupt end the program with nothing half-written left behind, with the status that shells expect.
+// tidyWhenStopped has an interrupt, a hangup or a request to end do so with nothing half-written left behind, and with the status
+// that shells expect. Those that the program was started to ignore, as nohup and a shell's background do, stay ignored.
 func (e *env) tidyWhenStopped() (done func()) {
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP, syscall.SIGTERM} {
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
 	go func() {
 		s, ok := <-signals
 		if !ok {

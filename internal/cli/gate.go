@@ -3,8 +3,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -63,14 +64,14 @@ func (c *gateCommand) Run(e *env) error {
 		c.Cases, err = gate.Match(gate.Cases(c.Tokens...), c.Case...)
 		return err
 	}
-	if c.Report != "" { // before the work, so that no result is lost
-		if err := os.MkdirAll(c.Report, 0o777); err != nil {
-			return fmt.Errorf("--report: %w: need a folder, or a name for one", err)
-		}
-	}
 	ranks, err := c.join(e)
 	if err != nil {
 		return err
+	}
+	if c.Report != "" && e.rank == 0 { // before the work, so that no result is lost
+		if err := c.tryReport(); err != nil {
+			return fmt.Errorf("--report: %w: need a folder, or a name for one", err)
+		}
 	}
 	subjects, err := c.subjects(ranks, e.device)
 	if err != nil {
@@ -133,25 +134,39 @@ func (c *gateCommand) subjects(ranks []*parallel.Rank, device int) (subjects []*
 	return subjects, nil
 }
 
+// The files of a report.
+const (
+	evidenceFile = "evidence.json"
+	pageFile     = "report.html"
+)
+
+// tryReport says whether a report can be written. Folders that it made to find out go again: a run that ends early leaves none.
+func (c *gateCommand) tryReport() error {
+	var made []string // from the innermost out
+	for dir := filepath.Clean(c.Report); ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		made = append(made, dir)
+	}
+	defer func() {
+		for _, dir := range made {
+			os.Remove(dir)
+		}
+	}()
+	if err := os.MkdirAll(c.Report, 0o777); err != nil {
+		return err
+	}
+	return errors.Join(writable(filepath.Join(c.Report, evidenceFile)), writable(filepath.Join(c.Report, pageFile)))
+}
+
 // write writes the evidence.
 func (c *gateCommand) write() error {
 	if err := os.MkdirAll(c.Report, 0o777); err != nil {
 		return err
 	}
-	for name, write := range map[string]func(io.Writer) error{"evidence.json": c.Result.WriteJSON, "report.html": c.Result.WriteHTML} {
-		f, err := os.Create(filepath.Join(c.Report, name))
-		if err != nil {
-			return err
-		}
-		if err := write(f); err != nil {
-			f.Close()
-			return err
-		}
-		if err := f.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(replaceFile(filepath.Join(c.Report, evidenceFile), c.Result.WriteJSON),
+		replaceFile(filepath.Join(c.Report, pageFile), c.Result.WriteHTML))
 }
 
 // Show implements command.
@@ -179,6 +194,6 @@ func (c *gateCommand) Show(p *ui.Printer) {
 	}
 	p.Line("%d passed, %d failed, %d skipped in %.1f s", c.Result.Pass, c.Result.Fail, c.Result.Skip, c.Result.Seconds)
 	if c.Report != "" {
-		p.Line("%s", filepath.Join(c.Report, "report.html"))
+		p.Line("%s", filepath.Join(c.Report, pageFile))
 	}
 }

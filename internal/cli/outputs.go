@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"github.com/samebit/samebit/checkpoint/safetensors"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/bits"
+	"github.com/samebit/samebit/internal/tidy"
 	"github.com/samebit/samebit/internal/ui"
 )
 
@@ -147,7 +149,13 @@ func writable(path string, inputs ...string) error {
 			}
 		}
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".samebit-*")
+	var f *os.File
+	done, err := tidy.Make(func() (_ string, err error) {
+		if f, err = os.CreateTemp(filepath.Dir(path), ".samebit-*"); err != nil {
+			return "", err
+		}
+		return f.Name(), nil
+	})
 	if err != nil {
 		var p *fs.PathError
 		if errors.As(err, &p) {
@@ -155,7 +163,27 @@ func writable(path string, inputs ...string) error {
 		}
 		return fmt.Errorf("%s: cannot be written: %w", path, err)
 	}
+	defer done()
 	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// replaceFile puts what write writes at path, in place of what is there: whole or not at all.
+func replaceFile(path string, write func(io.Writer) error) (err error) {
+	name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s-%x", filepath.Base(path), rand.Uint64()))
+	var f *os.File
+	done, err := tidy.Make(func() (_ string, err error) {
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		return name, err
+	})
+	if err != nil {
+		return err
+	}
+	defer done()
+	defer os.Remove(name) // nothing, once it has been moved into place
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(name, path)
 }
 
 // kindOf says for people what is not a plain file.

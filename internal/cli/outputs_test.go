@@ -4,6 +4,9 @@ package cli
 
 import (
 	"bytes"
+	"errors"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -93,5 +96,41 @@ func checkWritten(t *testing.T, out safetensors.Out, want safetensors.Tensor) {
 	got, _ := f.Tensor(out.Name)
 	if got.Dtype != want.Dtype || !slices.Equal(got.Shape, want.Shape) || !bytes.Equal(got.Data, want.Data) {
 		t.Errorf("%s: another tensor than the one wanted", out.Name)
+	}
+}
+
+// A file is replaced by another, whole, and never written over: what a reader has open stays, and so does the file where the new one
+// fails on the way.
+func TestReplaceFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "lines.txt")
+	k := &keeper{path: path}
+	if _, err := k.Write([]byte("one\n")); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if _, err := k.Write([]byte("two\n")); err != nil {
+		t.Fatal(err)
+	}
+	if old, err := io.ReadAll(reader); err != nil || string(old) != "one\n" {
+		t.Errorf("the file that was open has %q, %v", old, err)
+	}
+	full := errors.New("the disk is full")
+	err = replaceFile(path, func(w io.Writer) error {
+		_, err := w.Write([]byte("on"))
+		return errors.Join(err, full)
+	})
+	if !errors.Is(err, full) {
+		t.Errorf("error %v, want that of the writing", err)
+	}
+	if now, err := os.ReadFile(path); err != nil || string(now) != "one\ntwo\n" {
+		t.Errorf("the file has %q, %v", now, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left %v, %v", left, err)
 	}
 }

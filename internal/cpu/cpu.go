@@ -1,11 +1,12 @@
 // Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
 
-// Package cpu is the backend for ordinary processors: blocked products over a fixed partition of the work, with AVX-512, AVX2
-// or Go's own kernels. Which worker does what depends on the plan alone, never on arrival, and no sum is ever split, so the
+// Package cpu is the backend for ordinary processors: blocked products over a fixed partition of the work, with AVX-512 (with or
+// without its instructions on BF16), AVX2 or Go's own kernels. Which worker does what depends on the plan alone, never on arrival, and no sum is ever split, so the
 // bits do not depend on the workers.
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/cpu/tcdot"
 	"github.com/samebit/samebit/internal/host"
 )
 
@@ -24,7 +26,7 @@ type Backend struct {
 	crew *crew
 }
 
-// Env names the kernels to use in place of the machine's best. It changes no bit; tests climb down the ladder with it.
+// Env names the kernels to use in place of the machine's best: avx512bf16, avx512, avx2 or go. It changes no bit; tests climb down the ladder with it.
 const Env = "SAMEBIT_CPU"
 
 func open(o backend.Options) (backend.Backend, error) {
@@ -36,11 +38,19 @@ func open(o backend.Options) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := proveLaw(k); err != nil {
+	var lie *tcdot.LawError
+	if err := prove(k.isa); errors.As(err, &lie) {
+		return nil, &backend.UnsupportedError{Backend: "cpu",
+			Need: fmt.Sprintf("floating point that follows the contract's law (R1): %08X", lie.Want),
+			Have: fmt.Sprintf("%s that gives %08X", lie.By, lie.Have)}
+	} else if err != nil {
 		return nil, err
 	}
 	return &Backend{&host.Memory{}, newCrew(workers, k)}, nil
 }
+
+// prove refuses kernels, or a compiler's floating point, that do not give the known answers (R14).
+var prove = tcdot.Prove
 
 // choose gives the kernels of that name, or the best for none.
 func choose(name string) (kernels, error) {

@@ -3,6 +3,8 @@
 package cpu
 
 import (
+	"strings"
+
 	"github.com/samebit/samebit/internal/cpu/elements"
 	"github.com/samebit/samebit/internal/cpu/tcdot"
 )
@@ -15,12 +17,13 @@ type kernels struct {
 
 func (k kernels) name() string { return k.isa.Name() }
 
-// sets are the kernels that this machine can run, the best first and Go's last.
+// sets are the kernels that this machine can run, the best first and Go's last. Instructions that only products use are a set
+// of tcdot alone, whose name begins with that of its elements.
 func sets() []kernels {
 	var k []kernels
 	for _, isa := range tcdot.Sets() {
 		for _, e := range elements.Sets() {
-			if e.Name == isa.Name() {
+			if strings.HasPrefix(isa.Name(), e.Name) {
 				k = append(k, kernels{isa, e})
 			}
 		}

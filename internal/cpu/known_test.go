@@ -4,34 +4,32 @@ package cpu
 
 import (
 	"errors"
-	"math"
 	"testing"
 
 	"github.com/samebit/samebit/backend"
-	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/cpu/tcdot"
 )
 
-func TestKnownAnswers(t *testing.T) {
-	for _, x := range known {
-		if have := math.Float32bits(contract.TCDot(x.a, x.b)); have != x.want {
-			t.Errorf("contract: %08X, want %08X", have, x.want)
-		}
+// Kernels of another law are refused with what was needed and what was had.
+func TestAnotherLawIsRefused(t *testing.T) {
+	was := prove
+	defer func() { prove = was }()
+	var proved *tcdot.ISA
+	prove = func(s *tcdot.ISA) error {
+		proved = s
+		return &tcdot.LawError{By: "some code", Have: 0x3F800002, Want: 0x3F800001}
 	}
 	for _, k := range sets() {
-		if err := proveLaw(k); err != nil {
-			t.Error(err)
+		t.Setenv(Env, k.name())
+		_, err := open(backend.Options{})
+		var e *backend.UnsupportedError
+		const want = "backend cpu: need floating point that follows the contract's law (R1): 3F800001, have some code that gives 3F800002"
+		if !errors.As(err, &e) || e.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
 		}
-	}
-}
-
-// Another answer is refused with what was needed and what was had.
-func TestAnotherLawIsRefused(t *testing.T) {
-	was := known[0].want
-	defer func() { known[0].want = was }()
-	known[0].want++
-	var e *backend.UnsupportedError
-	if _, err := open(backend.Options{}); !errors.As(err, &e) || e.Backend != "cpu" {
-		t.Errorf("error %v, want an UnsupportedError of cpu", err)
+		if proved != k.isa {
+			t.Errorf("%s: proved other kernels", k.name())
+		}
 	}
 }
 

@@ -5,6 +5,7 @@
 package cuda
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/host"
 	"github.com/samebit/samebit/internal/testgen"
 )
 
@@ -59,7 +61,7 @@ func TestFullShape(t *testing.T) {
 	for _, n := range counts {
 		have := forward(t, b, p.have, s, x[:n*s.Hidden], nil, false)
 		if !slices.Equal(have.y, want.y[:n*s.Hidden]) || !slices.Equal(have.ids, want.ids[:n*s.TopK]) ||
-			!slices.Equal(have.weights, want.weights[:n*s.TopK]) || !slices.Equal(have.logits, want.logits[:n*s.Experts]) {
+			!bytes.Equal(host.Bytes(have.weights), host.Bytes(want.weights[:n*s.TopK])) || !bytes.Equal(host.Bytes(have.logits), host.Bytes(want.logits[:n*s.Experts])) {
 			t.Errorf("%d tokens: not what they are among 4097", n)
 		}
 	}
@@ -70,7 +72,7 @@ func TestFullShape(t *testing.T) {
 		all := forward(t, b, p.have, s, x[:n*s.Hidden], nil, false)
 		rest := n - 16
 		if !slices.Equal(all.y[rest*s.Hidden:], last.y) || !slices.Equal(all.ids[rest*s.TopK:], last.ids) ||
-			!slices.Equal(all.weights[rest*s.TopK:], last.weights) || !slices.Equal(all.logits[rest*s.Experts:], last.logits) {
+			!bytes.Equal(host.Bytes(all.weights[rest*s.TopK:]), host.Bytes(last.weights)) || !bytes.Equal(host.Bytes(all.logits[rest*s.Experts:]), host.Bytes(last.logits)) {
 			t.Errorf("%d tokens: the last 16 are not those of a batch of 16", n)
 		}
 		lap(fmt.Sprintf("%d tokens", n))

@@ -3,6 +3,7 @@
 package cuda_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -104,15 +105,18 @@ func read[T any](d *deviceTensors, name string) []T {
 	return v
 }
 
-func same[T comparable](d *deviceTensors, what, name string, want []T, n int) {
+func same[T any](d *deviceTensors, what, name string, want []T, n int) {
 	d.t.Helper()
 	for i, v := range read[T](d, name)[:n] {
-		if v != want[i] {
+		if !sameBits([]T{v}, want[i:i+1]) {
 			d.t.Errorf("%s, %s: element %d is %v, want %v", what, name, i, v, want[i])
 			return
 		}
 	}
 }
+
+// sameBits compares bits, so that -0 is not +0.
+func sameBits[T any](a, b []T) bool { return bytes.Equal(host.Bytes(a), host.Bytes(b)) }
 
 // graph replays a captured forward at several numbers of tokens.
 func (d *deviceTensors) graph(ws *samebit.Workspace, want *samebit.Output) {

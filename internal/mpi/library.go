@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/samebit/samebit/internal/dl"
 )
 
 // A call is a function of the library, by its place in symbols.
@@ -63,7 +65,7 @@ func load() (*library, error) {
 	os.Setenv("OMPI_MCA_opal_signal", "")
 	var errs []error
 	for _, name := range candidates() {
-		handle, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL) // Open MPI's plugins look for its symbols
+		handle, err := dl.Open(name, true) // Open MPI's plugins look for its symbols
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -78,11 +80,11 @@ func bind(name string, handle uintptr) (*library, error) {
 	l := &library{name: name}
 	for c, symbol := range symbols {
 		var err error
-		if l.functions[c], err = purego.Dlsym(handle, symbol); err != nil {
+		if l.functions[c], err = dl.Symbol(handle, symbol); err != nil {
 			return nil, fmt.Errorf("mpi: %s has no %s: need an MPI library", name, symbol)
 		}
 	}
-	openMPI := func(symbol string) uintptr { at, _ := purego.Dlsym(handle, symbol); return at }
+	openMPI := func(symbol string) uintptr { at, _ := dl.Symbol(handle, symbol); return at }
 	switch {
 	case strings.Contains(name, "libmpi_abi"):
 		l.world, l.bytes, l.errorReturn, l.serialized = 0x101, 0x247, 0x143, 2048

@@ -13,6 +13,7 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/samebit/samebit/internal/cuda/driver"
+	"github.com/samebit/samebit/internal/dl"
 )
 
 // library is the calls of NCCL that are made. None of them adds.
@@ -67,7 +68,7 @@ type shared struct {
 }
 
 func load() (*shared, error) {
-	handle, err := purego.Dlopen(libraryName, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	handle, err := dl.Open(libraryName, false)
 	if err != nil {
 		return nil, fmt.Errorf("nccl: found no %s: need NCCL 2.7 or later, as its package or PyTorch installs it: %w", libraryName, err)
 	}
@@ -78,11 +79,11 @@ func bind(handle uintptr) (*shared, error) {
 	l := &shared{}
 	for c, name := range symbols {
 		var err error
-		if l.functions[c], err = purego.Dlsym(handle, name); err != nil {
+		if l.functions[c], err = dl.Symbol(handle, name); err != nil {
 			return nil, fmt.Errorf("nccl: %s has no %s: need NCCL 2.7 or later", libraryName, name)
 		}
 	}
-	init, err := purego.Dlsym(handle, "ncclCommInitRank")
+	init, err := dl.Symbol(handle, "ncclCommInitRank")
 	if err != nil {
 		return nil, fmt.Errorf("nccl: %s has no ncclCommInitRank: need NCCL 2.7 or later", libraryName)
 	}

@@ -13,19 +13,24 @@ var (
 	paths = map[string]bool{}
 )
 
-// Note takes note of a file or folder under a passing name, until done is called.
-func Note(path string) (done func()) {
+// Make has a file or folder made under a passing name, which it takes note of until done is called. Nothing is tidied in between, so
+// that there is no moment in which it is there and not noted.
+func Make(create func() (path string, err error)) (done func(), err error) {
 	mu.Lock()
 	defer mu.Unlock()
+	path, err := create()
+	if err != nil {
+		return nil, err
+	}
 	paths[path] = true
 	return func() {
 		mu.Lock()
 		defer mu.Unlock()
 		delete(paths, path)
-	}
+	}, nil
 }
 
-// Up removes what is noted. It is for the end of the program: whoever wrote there finds nothing any more, and what is noted later waits
+// Up removes what is noted. It is for the end of the program: whoever wrote there finds nothing any more, and what is made later waits
 // for ever.
 func Up() {
 	mu.Lock() // and never unlocked, so that nothing new appears

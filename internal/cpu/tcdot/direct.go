@@ -5,18 +5,27 @@ package tcdot
 // The direct path multiplies packed rows where they lie, and so saves what a panel costs, which is as much as two rows'
 // products. The left operand is scaled so that its top is 2^0, the right one is as it is. The path takes less than panels do:
 const (
-	// The largest exponent sum of a group, taken as a product's FP32 exponent field, is in doubt below 65. No zero or subnormal
-	// comes up to that: fields add up to 127 or directMaxW, less 127 or the row's top.
-	directMinX = 80  // with the 65, 2^(M-25) is at least 2^-149
-	directMinW = 96  // less would often be in doubt
-	directMaxW = 135 // with directMaxK, an accumulator's field stays below 152, so that weights are never scaled down
+	directMinX = 80
+	directMinW = 96 // less would often be in doubt
+	directMaxW = 135
 	directMaxK = 1 << 15
+
+	// The kernels' doubt: a group whose largest exponent sum, taken as the FP32 exponent field of the scaled product, is below.
+	directLeast = 65
 )
+
+// A zero or subnormal has the field 0, and so one of x comes to directMaxW less the row's top, one of the weights to 0 at the most:
+// neither may pass for a sum beyond doubt. A top of 71 would do; that 2^(M-25) is at least 2^-149 needs no more than one of 65.
+const _ = uint(directLeast - 1 - (directMaxW - directMinX))
+
+// An accumulator, of directMaxK products each below 2^(directMaxW-127+2), keeps a field of at most 152, so that weights are never
+// scaled down: a zero's field would wrap. As it is, 151 is the most.
+const _ = uint(1<<(152+127-2+1-directMaxW-127) - directMaxK)
 
 // directRows is how many rows take the direct path; of more, panels are as fast.
 func (s *ISA) directRows() int {
 	switch {
-	case s.directBF16 != nil:
+	case s.bf16:
 		return rowBlock / 2 // which is also what a block's running sums leave room for
 	case s.direct != nil:
 		return 4
@@ -43,11 +52,7 @@ func (o *Worker) directFit(p *product, n0, n int) bool {
 // directOf computes n rows by the panel's worth of outputs that begins at m0. It reports whether all went without a doubt.
 func (o *Worker) directOf(p *product, n0, n, m0 int) bool {
 	lanes, groups := o.isa.lanes, p.x.groups()
-	kernel, bf16 := o.isa.direct, o.isa.directBF16 != nil
-	if bf16 {
-		kernel = o.isa.directBF16
-	}
-	x, bytes := p.x.forPacked(bf16), p.x.n*directSize
+	x, bytes := p.x.forPacked(o.isa.bf16), p.x.n*directSize
 	w, dst := p.r.packed[0].panel(m0), p.at(n0, m0)
 	acc := o.acc[:2*n*lanes]
 	per := groups
@@ -56,7 +61,7 @@ func (o *Worker) directOf(p *product, n0, n, m0 int) bool {
 	}
 	for h := 0; h < groups; h += per {
 		clear(acc[:n*lanes])
-		if kernel(&w[h*group/2*lanes], min(per, groups-h), &x[h*bytes+n0*directSize], bytes, &acc[0], n) {
+		if o.isa.direct(&w[h*group/2*lanes], min(per, groups-h), &x[h*bytes+n0*directSize], bytes, &acc[0], n) {
 			return false
 		}
 		o.isa.finish[min(h, 1)](&acc[0], &o.directScale[0], &dst[0], 4*p.stride, n)

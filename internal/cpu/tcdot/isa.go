@@ -8,8 +8,8 @@ import "slices"
 type ISA struct {
 	name        string
 	lanes       int                                                                        // outputs of a panel
+	bf16        bool                                                                       // direct reads the left operand as BF16, otherwise as FP32
 	direct      func(w *uint32, ng int, x *byte, xg int, acc *float32, n int) (doubt bool) // nil where there is none
-	directBF16  func(w *uint32, ng int, x *byte, xg int, acc *float32, n int) (doubt bool) // nil where the machine lacks instructions on BF16
 	core        func(panel, x *byte, xg int, acc *float32, n, ng int, bad *byte)
 	transpose   func(w *uint16, stride int, buf *uint32)
 	tile        func(src *uint32, stride int, dst *uint32, apart int)
@@ -24,7 +24,7 @@ var Go = &ISA{name: "go"}
 // Sets are those that this machine can run, the best first and Go last.
 func Sets() []*ISA { return append(slices.Clone(found), Go) }
 
-// Name is avx512, avx2 or go.
+// Name is avx512bf16, avx512, avx2 or go. Names of one width of vectors begin alike.
 func (s *ISA) Name() string { return s.name }
 
 // stride is a panel's bytes for one k.

@@ -7,12 +7,19 @@ import "golang.org/x/sys/cpu"
 //go:generate go -C ../_asm run ./tcdot -out ../tcdot/kernels_amd64.s -stubs ../tcdot/kernels_amd64.go -pkg tcdot
 
 var avx512 = &ISA{
-	"avx512", 64, direct512, nil, core512, transpose512, tile512, expandPairs512, expandRows512,
+	"avx512", 64, false, direct512, core512, transpose512, tile512, expandPairs512, expandRows512,
 	[4]func(acc, scale, out *float32, stride, n int){finish512Set, finish512Add, finish512ZipSet, finish512ZipAdd},
 }
 
+// avx512BF16 is avx512 with the instructions on BF16, which not every machine of AVX-512 has.
+var avx512BF16 = func() *ISA {
+	s := *avx512
+	s.name, s.bf16, s.direct = "avx512bf16", true, direct512BF16
+	return &s
+}()
+
 var avx2 = &ISA{
-	"avx2", 32, direct256, nil, core256, transpose256, tile256, expandPairs256, expandRows256,
+	"avx2", 32, false, direct256, core256, transpose256, tile256, expandPairs256, expandRows256,
 	[4]func(acc, scale, out *float32, stride, n int){finish256Set, finish256Add, finish256ZipSet, finish256ZipAdd},
 }
 
@@ -21,7 +28,7 @@ var found = func() (sets []*ISA) {
 	x := cpu.X86
 	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL {
 		if x.HasAVX512BF16 {
-			avx512.directBF16 = direct512BF16
+			sets = append(sets, avx512BF16)
 		}
 		sets = append(sets, avx512)
 	}

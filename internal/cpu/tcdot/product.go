@@ -65,9 +65,6 @@ func (o *Worker) Dot(out []float32, stride int, x *Left, r Right, from, to, segm
 	if r.packed != nil && from%o.isa.lanes != 0 {
 		panic("tcdot: part of a panel of packed outputs")
 	}
-	if segment >= x.k {
-		segment = 0
-	}
 	o.run(&product{x: x, r: r, out: out, stride: stride, from: from, to: to, segment: segment})
 }
 
@@ -107,7 +104,7 @@ func (o *Worker) run(p *product) {
 				o.scale[i], some = float(pow2(top+p.r.top-254)), true
 			}
 		}
-		if !some {
+		if !some { // no panel in vain: it would leave every row to slow
 			o.slow(p, n0, n, p.from, p.to)
 			continue
 		}

@@ -32,18 +32,13 @@ var families = []struct {
 	{"with infinities and NaN", [2]int{126, 130}, [2]int{126, 3}, 0.1},
 }
 
-// rungs are Sets, and what they are on machines with fewer instructions.
+// rungs are Sets, and what they are without a direct path: panels must serve few rows, too. Those of avx512bf16 are avx512's.
 func rungs() []*ISA {
 	all := Sets()
 	for _, s := range Sets() {
-		if s.directBF16 != nil {
+		if s.direct != nil && !s.bf16 {
 			less := *s
-			less.name, less.directBF16 = s.name+" without BF16", nil
-			all = append(all, &less)
-		}
-		if s.direct != nil {
-			less := *s
-			less.name, less.direct, less.directBF16 = s.name+" by panels", nil, nil
+			less.name, less.direct = s.name+" by panels", nil
 			all = append(all, &less)
 		}
 	}

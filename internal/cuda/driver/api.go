@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/samebit/samebit/internal/dl"
 )
 
 // A call is a function of the driver library, by its place in symbols.
@@ -86,13 +88,13 @@ const libraryName = "libcuda.so.1"
 
 // open loads the machine's library.
 func open() (*shared, error) {
-	handle, err := purego.Dlopen(libraryName, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	handle, err := dl.Open(libraryName, false)
 	if err != nil {
 		return nil, err
 	}
 	var s shared
 	for c, name := range symbols {
-		if s[c], err = purego.Dlsym(handle, name); err != nil {
+		if s[c], err = dl.Symbol(handle, name); err != nil {
 			return nil, fmt.Errorf("%s has no %s: need a driver for CUDA 13.0 or later", libraryName, name)
 		}
 	}
