@@ -1,5 +1,7 @@
 // Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
 
+//go:build unix
+
 package parallel_test
 
 import (
