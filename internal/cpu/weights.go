@@ -50,9 +50,6 @@ type weights struct {
 	routerRows, sharedGate []contract.BF16 // as they were given: [E,H], [H]
 }
 
-// notFinite is the top of a matrix with an infinity or a NaN.
-const notFinite = 255
-
 // allocate makes room for the weights.
 func (l *layer) allocate() (err error) {
 	l.weights.groups = make([]struct{ gate, up, down matrix }, l.Experts+1)
@@ -108,7 +105,7 @@ func (l *layer) Refresh() error {
 	for _, g := range l.weights.groups {
 		top = max(top, g.gate.top, g.up.top, g.down.top)
 	}
-	if top == notFinite || tcdot.Top(l.weights.sharedGate) == notFinite {
+	if top == tcdot.NotFinite || tcdot.Top(l.weights.sharedGate) == tcdot.NotFinite {
 		return l.w.CheckFinite()
 	}
 	return nil

@@ -60,7 +60,7 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	width := max(l.Width, l.SharedWidth)
 	partials := ceil(width, 256) * 4
 	partial := s.scratch(&l.sums, 4*all*partials)
-	dy, pitch := s.aligned(&l.x, bf16(a.DY), tokens, l.Hidden, image.LayerPadBf16)
+	dy, pitch := s.aligned(&l.x, bf16(a.DY), tokens, l.Hidden)
 	p := downBackwardParams{routed: l.w.routed.downTurned, shared: l.w.shared.downTurned, dy: dy, dyPitch: int64(pitch),
 		token: i32(a.Rows.Token), place: place, weight: fp32(a.Weight), tiles: tiles.list(), tileCount: tiles.count(),
 		g: fp32(a.Routed.G), u: fp32(a.Routed.U), sharedG: fp32(a.Shared.G), sharedU: fp32(a.Shared.U),
@@ -122,8 +122,8 @@ func (l *layer) RowsBackward(a backend.RowsBackward) error {
 func (s *launches) parts(joined, copied *scratch, g backend.RowGradients, rows, width int) (maps [2]driver.TensorMap, parts, terms int32) {
 	dg, du := bf16(g.DGate), bf16(g.DUp)
 	if !joins(width) {
-		dg, _ = s.aligned(joined, dg, rows, width, image.LayerPadBf16)
-		du, _ = s.aligned(copied, du, rows, width, image.LayerPadBf16)
+		dg, _ = s.aligned(joined, dg, rows, width)
+		du, _ = s.aligned(copied, du, rows, width)
 		return [2]driver.TensorMap{s.rows(dg, rows, width), s.rows(du, rows, width)}, 2, int32(width)
 	}
 	pitch := pad(2 * width)

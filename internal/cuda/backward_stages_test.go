@@ -12,6 +12,7 @@ import (
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/host"
 )
 
 // backwardWork is one backward's buffers.
@@ -76,7 +77,7 @@ func newBackwardWork(t testing.TB, m backend.Backend, s contract.Shape, f *work,
 		DLogits: alloc(backend.FP32, tokens*logits), DZ: dz}
 	w.rows = backend.RowsBackward{Rows: rows, RoutedGrad: routed, SharedGrad: shared, Out: alloc(backend.BF16, all*s.Hidden)}
 	w.input = backend.InputGradient{Rows: rows, In: w.rows.Out, IDs: r.IDs, DLogits: w.route.DLogits, DZ: dz, DX: alloc(backend.BF16, len(dy))}
-	if err := m.Write(w.plan.DY, bytesOf(dy)); err != nil {
+	if err := m.Write(w.plan.DY, host.Bytes(dy)); err != nil {
 		t.Fatal(err)
 	}
 	return w

@@ -13,6 +13,7 @@ import (
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/host"
 	"github.com/samebit/samebit/internal/testgen"
 )
 
@@ -89,24 +90,16 @@ func TestBackwardNumbers(t *testing.T) {
 		"cancelling":        {{126, 2}, {126, 1}, {126, 1}},
 		"steep gates":       {{124, 8}, {124, 8}, {124, 8}},
 	} {
-		exponents := func(v []contract.BF16, within [2]int) {
-			for i := range v {
-				v[i] = v[i]&0x807F | contract.BF16(within[0]+r.IntN(within[1]))<<7
-				if r.IntN(50) == 0 {
-					v[i] &= 0x8000
-				}
-			}
-		}
 		w := loud(s, 42)
 		for e := range w.Experts {
-			exponents(w.Experts[e].Gate, c[0])
-			exponents(w.Experts[e].Up, c[0])
-			exponents(w.Experts[e].Down, c[0])
+			exponents(r, w.Experts[e].Gate, c[0])
+			exponents(r, w.Experts[e].Up, c[0])
+			exponents(r, w.Experts[e].Down, c[0])
 		}
 		p := newPair(t, b, s, w, false)
 		x, dy := testgen.Tokens(150, s.Hidden, 43), upstream(150, s, 44)
-		exponents(x, c[1])
-		exponents(dy, c[2])
+		exponents(r, x, c[1])
+		exponents(r, dy, c[2])
 		p.checkBackward(name, x, dy, nil)
 		if name == "overflow" {
 			clear(w.Router) // so that tokens of infinities live where they meet no weight
@@ -214,7 +207,7 @@ func TestBackwardGraph(t *testing.T) {
 			t.Fatal(err)
 		}
 		set := func(n int) {
-			if err := b.Write(tokens, bytesOf([]int32{int32(n)})); err != nil {
+			if err := b.Write(tokens, host.Bytes([]int32{int32(n)})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -234,7 +227,7 @@ func TestBackwardGraph(t *testing.T) {
 		before := read[contract.BF16](t, b, w.input.DX)
 		for _, n := range []int{most, 0, 1, most / 2, 7, most - 1, 33} {
 			x, dy := testgen.Tokens(most, h, uint64(n)), upstream(most, tinyShape, uint64(n))
-			if err := errors.Join(b.Write(f.route.X, bytesOf(x)), b.Write(w.plan.DY, bytesOf(dy))); err != nil {
+			if err := errors.Join(b.Write(f.route.X, host.Bytes(x)), b.Write(w.plan.DY, host.Bytes(dy))); err != nil {
 				t.Fatal(err)
 			}
 			set(n)

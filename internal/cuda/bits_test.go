@@ -50,6 +50,16 @@ func loud(s contract.Shape, seed uint64) *contract.Weights {
 	return &w
 }
 
+// exponents gives v exponents of a range, from the first on so many, and a zero now and then.
+func exponents(r *rand.Rand, v []contract.BF16, within [2]int) {
+	for i := range v {
+		v[i] = v[i]&0x807F | contract.BF16(within[0]+r.IntN(within[1]))<<7
+		if r.IntN(50) == 0 {
+			v[i] &= 0x8000
+		}
+	}
+}
+
 var tinyShape = contract.Shape{Hidden: 128, Experts: 16, TopK: 4, Width: 48, SharedWidth: 64, NormTopK: true}
 
 // Every gate that takes the branchless way gives the contract's SiLU: all of them, on the GPU.
@@ -195,23 +205,15 @@ func TestNumbers(t *testing.T) {
 		"cancelling":        {{126, 2}, {126, 1}},
 		"steep gates":       {{124, 8}, {124, 8}},
 	} {
-		exponents := func(v []contract.BF16, within [2]int) {
-			for i := range v {
-				v[i] = v[i]&0x807F | contract.BF16(within[0]+r.IntN(within[1]))<<7
-				if r.IntN(50) == 0 {
-					v[i] &= 0x8000
-				}
-			}
-		}
 		w := loud(s, 42)
 		for e := range w.Experts {
-			exponents(w.Experts[e].Gate, c[0])
-			exponents(w.Experts[e].Up, c[0])
-			exponents(w.Experts[e].Down, c[0])
+			exponents(r, w.Experts[e].Gate, c[0])
+			exponents(r, w.Experts[e].Up, c[0])
+			exponents(r, w.Experts[e].Down, c[0])
 		}
 		p := newPair(t, b, s, w, false)
 		x := testgen.Tokens(150, s.Hidden, 43)
-		exponents(x, c[1])
+		exponents(r, x, c[1])
 		p.check(name, x, nil, true)
 		p.check(name+", without a tape", x, nil, false)
 		if name == "overflow" {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/internal/cuda/driver"
-	"github.com/samebit/samebit/internal/cuda/image"
 )
 
 // tilesOf are the tiles of a plan that this backend made.
@@ -32,7 +31,7 @@ func (l *layer) GateUp(a backend.GateUp) error {
 	l.stages.Lock()
 	defer l.stages.Unlock()
 	s := &launches{layer: l}
-	x, pitch := s.aligned(&l.x, bf16(a.X), a.Rows.Tokens, l.Hidden, image.LayerPadBf16)
+	x, pitch := s.aligned(&l.x, bf16(a.X), a.Rows.Tokens, l.Hidden)
 	p := gateUpParams{routed: l.w.routed.gateUpMap, shared: l.w.shared.gateUpMap, x: x, xPitch: int64(pitch), token: i32(a.Rows.Token),
 		tiles: tiles.list(), tileCount: tiles.count(),
 		g: fp32(a.Routed.G), u: fp32(a.Routed.U), h: bf16(a.Routed.H), sharedG: fp32(a.Shared.G), sharedU: fp32(a.Shared.U), sharedH: bf16(a.Shared.H),
@@ -54,12 +53,12 @@ func (l *layer) Down(a backend.Down) error {
 	l.stages.Lock()
 	defer l.stages.Unlock()
 	s := &launches{layer: l}
-	h, pitch := s.aligned(&l.h, bf16(a.Routed.H), a.Rows.Tokens*l.TopK, l.Width, image.LayerPadBf16)
+	h, pitch := s.aligned(&l.h, bf16(a.Routed.H), a.Rows.Tokens*l.TopK, l.Width)
 	p := downParams{routedRows: s.rows(h, a.Rows.Tokens*l.TopK, pitch), routed: l.w.routed.downMap, shared: l.w.shared.downMap, width: int32(pitch),
 		tiles: tiles.list(), tileCount: tiles.count(), out: bf16(a.Out), hidden: int32(l.Hidden), experts: int32(l.Experts),
 		blocks: int32(ceil(l.Hidden, copyRows*tiles.tiling.Copies))}
 	if l.SharedWidth > 0 {
-		h, pitch := s.aligned(&l.sharedH, bf16(a.Shared.H), a.Rows.Tokens, l.SharedWidth, image.LayerPadBf16)
+		h, pitch := s.aligned(&l.sharedH, bf16(a.Shared.H), a.Rows.Tokens, l.SharedWidth)
 		p.sharedRows, p.sharedWidth = s.rows(h, a.Rows.Tokens, pitch), int32(pitch)
 	}
 	product(s, tiles.tiling, tiles.tiling.Down, &p)

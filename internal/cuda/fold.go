@@ -11,6 +11,7 @@ import (
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/cuda/driver"
 	"github.com/samebit/samebit/internal/cuda/image"
+	"github.com/samebit/samebit/internal/host"
 )
 
 // fold is R10's sums and R11. The router's sums are taken in each Add. The experts' rows are not: the fold holds the buffers of a call,
@@ -94,7 +95,7 @@ func (l *layer) NewFold(g *backend.Gradients) (backend.Fold, error) {
 			f.rounded = append(f.rounded, r)
 		}
 	}
-	err = errors.Join(l.gpu.ToDevice(f.out, bytesOf(table), l.stream), l.gpu.Fill(f.counts, 0, foldCountBytes(groups), l.stream), l.gpu.Wait(l.stream))
+	err = errors.Join(l.gpu.ToDevice(f.out, host.Bytes(table), l.stream), l.gpu.Fill(f.counts, 0, foldCountBytes(groups), l.stream), l.gpu.Wait(l.stream))
 	if err != nil {
 		return nil, errors.Join(err, f.free())
 	}
@@ -194,10 +195,8 @@ func (c *heldCall) copy(s *launches, from pointer, bytes int) pointer {
 
 // padded copies rows to a pitch of whole chunks.
 func (c *heldCall) padded(s *launches, from pointer, rows, columns int) pointer {
-	pitch := pad(columns)
-	to := c.own(s, 2*rows*pitch)
-	run(s, image.LayerPadBf16, [3]int{ceil(rows*pitch, 2048)}, 256, 0,
-		&padParams{from: from, to: to, rows: int64(rows), columns: int32(columns), pitch: int32(pitch)})
+	to := c.own(s, 2*rows*pad(columns))
+	s.padRows(to, from, rows, columns)
 	return to
 }
 
@@ -277,7 +276,7 @@ func (f *fold) sumsTable(s *launches) pointer {
 		for i := range pointers {
 			pointers[i] = table + pointer(head+min(i, 3*l.Experts)*routed+max(0, i-3*l.Experts)*shared)
 		}
-		s.err = errors.Join(l.gpu.ToDevice(table, bytesOf(pointers), l.stream), l.gpu.Wait(l.stream))
+		s.err = errors.Join(l.gpu.ToDevice(table, host.Bytes(pointers), l.stream), l.gpu.Wait(l.stream))
 	}
 	f.summing = true
 	return table

@@ -13,6 +13,7 @@ import (
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/host"
 	"github.com/samebit/samebit/internal/testgen"
 )
 
@@ -113,7 +114,7 @@ func (v *stream) args(t testing.TB, m backend.Backend, l backend.Layer) (a backe
 		return b
 	}
 	rows := v.tokens * (v.TopK + 1)
-	a.IDs = write(alloc(backend.I32, len(v.ids)), bytesOf(v.ids))
+	a.IDs = write(alloc(backend.I32, len(v.ids)), host.Bytes(v.ids))
 	a.Rows = backend.Rows{Tokens: v.tokens, Slots: v.TopK, Shared: v.SharedWidth > 0, Offsets: alloc(backend.I32, v.Experts+2),
 		Token: alloc(backend.I32, rows), Slot: alloc(backend.I32, rows), Row: alloc(backend.I32, rows)}
 	if err := l.Plan(backend.Plan{IDs: a.IDs, Rows: a.Rows}); err != nil {
@@ -121,8 +122,8 @@ func (v *stream) args(t testing.TB, m backend.Backend, l backend.Layer) (a backe
 	}
 	row := read[int32](t, m, a.Rows.Row)
 	offsets := read[int32](t, m, a.Rows.Offsets)
-	a.X = write(alloc(backend.BF16, len(v.x)), bytesOf(v.x))
-	a.DY = write(alloc(backend.BF16, len(v.dy)), bytesOf(v.dy))
+	a.X = write(alloc(backend.BF16, len(v.x)), host.Bytes(v.x))
+	a.DY = write(alloc(backend.BF16, len(v.dy)), host.Bytes(v.dy))
 	lay := func(from []contract.BF16, slots, width, slot, first int) backend.Buffer {
 		laid := make([]contract.BF16, len(from))
 		for t := range v.tokens {
@@ -132,17 +133,17 @@ func (v *stream) args(t testing.TB, m backend.Backend, l backend.Layer) (a backe
 				}
 			}
 		}
-		return write(alloc(backend.BF16, len(laid)), bytesOf(laid))
+		return write(alloc(backend.BF16, len(laid)), host.Bytes(laid))
 	}
 	grads := func(from [3][]contract.BF16, slots, width, slot, first int) backend.RowGradients {
 		return backend.RowGradients{DGate: lay(from[0], slots, width, slot, first), DUp: lay(from[1], slots, width, slot, first),
 			HW: lay(from[2], slots, width, slot, first)}
 	}
 	a.RoutedGrad = grads(v.routed, v.TopK, v.Width, 0, 0)
-	a.DLogits = write(alloc(backend.FP32, len(v.dlogits)), bytesOf(v.dlogits))
+	a.DLogits = write(alloc(backend.FP32, len(v.dlogits)), host.Bytes(v.dlogits))
 	if v.SharedWidth > 0 {
 		a.SharedGrad = grads(v.shared, 1, v.SharedWidth, v.TopK, int(offsets[v.Experts]))
-		a.DZ = write(alloc(backend.FP32, len(v.dz)), bytesOf(v.dz))
+		a.DZ = write(alloc(backend.FP32, len(v.dz)), host.Bytes(v.dz))
 	}
 	return a, func() {
 		for _, b := range all {
@@ -223,7 +224,7 @@ func (f *folding) poison(seed uint64) {
 			case 1:
 				v = r.Uint32()
 			}
-			copy(some[i:], bytesOf([]uint32{v}))
+			copy(some[i:], host.Bytes([]uint32{v}))
 		}
 	}
 	for at := len(some); at < len(b); at += len(some) {
@@ -282,7 +283,7 @@ func sameSums[T float32 | contract.BF16](t testing.TB, ok *bool, what string, s 
 	t.Helper()
 	next := func(name string, rows, columns int) {
 		t.Helper()
-		if *ok && rows*columns > 0 && !bytes.Equal(bytesOf(have[:rows*columns]), bytesOf(want[:rows*columns])) {
+		if *ok && rows*columns > 0 && !bytes.Equal(host.Bytes(have[:rows*columns]), host.Bytes(want[:rows*columns])) {
 			equal(t, ok, what, name, columns, have[:rows*columns], want[:rows*columns])
 		}
 		have, want = have[rows*columns:], want[rows*columns:]

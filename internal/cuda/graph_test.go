@@ -11,6 +11,7 @@ import (
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/host"
 	"github.com/samebit/samebit/internal/testgen"
 )
 
@@ -25,7 +26,7 @@ func TestGraphCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		set := func(n int) {
-			if err := b.Write(tokens, bytesOf([]int32{int32(n)})); err != nil {
+			if err := b.Write(tokens, host.Bytes([]int32{int32(n)})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -44,7 +45,7 @@ func TestGraphCounts(t *testing.T) {
 		before := read[contract.BF16](t, b, w.combine.Y)
 		for _, n := range []int{most, 0, 1, most / 2, 7, most - 1, 33} {
 			x := testgen.Tokens(most, h, uint64(n))
-			if err := b.Write(w.route.X, bytesOf(x)); err != nil {
+			if err := b.Write(w.route.X, host.Bytes(x)); err != nil {
 				t.Fatal(err)
 			}
 			set(n)

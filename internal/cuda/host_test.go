@@ -14,6 +14,7 @@ import (
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/cuda/driver"
 	"github.com/samebit/samebit/internal/cuda/image"
+	"github.com/samebit/samebit/internal/host"
 	"github.com/samebit/samebit/internal/testgen"
 )
 
@@ -106,7 +107,7 @@ func TestUpload(t *testing.T) {
 	l := loaded.(*layer)
 	read := func(p pointer, n int) []contract.BF16 {
 		v := make([]contract.BF16, n)
-		if err := b.gpu.ToHost(bytesOf(v), p, b.stream); err != nil {
+		if err := b.gpu.ToHost(host.Bytes(v), p, b.stream); err != nil {
 			t.Fatal(err)
 		}
 		return v

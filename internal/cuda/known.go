@@ -13,6 +13,7 @@ import (
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/cuda/driver"
 	"github.com/samebit/samebit/internal/cuda/image"
+	"github.com/samebit/samebit/internal/host"
 )
 
 // The known-answer test's size: 64 rows by 16, chains of 8 steps.
@@ -84,7 +85,7 @@ func (b *Backend) tc16(a, w []contract.BF16, c []float32, k int, turned bool) ([
 	for _, copy := range []struct {
 		to   pointer
 		from []byte
-	}{{p.a, bytesOf(a)}, {p.b, bytesOf(w)}, {p.c, bytesOf(c)}} {
+	}{{p.a, host.Bytes(a)}, {p.b, host.Bytes(w)}, {p.c, host.Bytes(c)}} {
 		if err := b.gpu.ToDevice(copy.to, copy.from, b.stream); err != nil {
 			return nil, err
 		}
@@ -97,10 +98,5 @@ func (b *Backend) tc16(a, w []contract.BF16, c []float32, k int, turned bool) ([
 	if err != nil {
 		return nil, err
 	}
-	return d, b.gpu.ToHost(bytesOf(d), p.d, b.stream)
-}
-
-// bytesOf is the memory of v.
-func bytesOf[T any](v []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
+	return d, b.gpu.ToHost(host.Bytes(d), p.d, b.stream)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/cuda/image"
 )
 
 // mostExperts is how many a warp can choose among.
@@ -100,13 +101,19 @@ func (s *launches) scratch(of *scratch, bytes int) pointer {
 }
 
 // aligned gives rows as the products can gather them, 16 bytes at a time: in place, or a padded copy; and their pitch.
-func (s *launches) aligned(of *scratch, from pointer, rows, columns int, kernel int) (pointer, int) {
+func (s *launches) aligned(of *scratch, from pointer, rows, columns int) (pointer, int) {
 	if columns%8 == 0 && from%16 == 0 {
 		return from, columns
 	}
 	pitch := pad(columns)
 	to := s.scratch(of, 2*rows*pitch)
-	run(s, kernel, [3]int{ceil(rows*pitch, 2048)}, 256, 0,
-		&padParams{from: from, to: to, rows: int64(rows), columns: int32(columns), pitch: int32(pitch)})
+	s.padRows(to, from, rows, columns)
 	return to, pitch
+}
+
+// padRows copies rows to ones of pad(columns), with zeros behind.
+func (s *launches) padRows(to, from pointer, rows, columns int) {
+	pitch := pad(columns)
+	run(s, image.LayerPadBf16, [3]int{ceil(rows*pitch, 2048)}, 256, 0,
+		&padParams{from: from, to: to, rows: int64(rows), columns: int32(columns), pitch: int32(pitch)})
 }

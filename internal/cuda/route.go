@@ -18,7 +18,7 @@ func (l *layer) Route(a backend.Route) error {
 	l.stages.Lock()
 	defer l.stages.Unlock()
 	s := &launches{layer: l}
-	x, pitch := s.aligned(&l.x, bf16(a.X), a.Tokens, l.Hidden, image.LayerPadBf16)
+	x, pitch := s.aligned(&l.x, bf16(a.X), a.Tokens, l.Hidden)
 	logits := logitsParams{router: l.w.routerMap, x: x, xPitch: int64(pitch), logits: fp32(a.Logits), z: fp32(a.Z),
 		tokens: l.count(a.Tokens), hidden: int32(pitch), experts: int32(l.Experts), bf16Logits: l.bf16Logits}
 	choose := selectParams{replay: i32(a.Replay), logits: fp32(a.Logits), z: fp32(a.Z), status: i32(a.Status), ids: i32(a.IDs),

@@ -17,6 +17,7 @@ import (
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/bits"
 	_ "github.com/samebit/samebit/internal/cpu"
+	"github.com/samebit/samebit/internal/host"
 )
 
 // openGPU gives the backend, or skips where the machine has none: unless SAMEBIT_REQUIRE says that it must.
@@ -85,11 +86,11 @@ func newWork(t testing.TB, m backend.Memory, s contract.Shape, x []contract.BF16
 	}
 	if replay != nil {
 		w.route.Replay = alloc(backend.I32, len(replay))
-		if err := m.Write(w.route.Replay, bytesOf(replay)); err != nil {
+		if err := m.Write(w.route.Replay, host.Bytes(replay)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := m.Write(w.route.X, bytesOf(x)); err != nil {
+	if err := m.Write(w.route.X, host.Bytes(x)); err != nil {
 		t.Fatal(err)
 	}
 	w.plan = backend.Plan{IDs: w.route.IDs, Rows: rows}
@@ -125,7 +126,7 @@ func read[T any](t testing.TB, m backend.Backend, b backend.Buffer) []T {
 		return nil
 	}
 	v := make([]T, b.Len())
-	if err := m.Read(bytesOf(v), b); err != nil {
+	if err := m.Read(host.Bytes(v), b); err != nil {
 		t.Fatal(err)
 	}
 	return v

@@ -136,9 +136,6 @@ func (u *upload) begin(to *pointer, elements int) error {
 	return nil
 }
 
-// notFinite is the top of weights with an infinity or a NaN.
-const notFinite = 255
-
 // upload sends the weights to w, whose memory it allocates the first time, and refuses those that are not finite (R13).
 func (b *Backend) upload(w *weights, s contract.Shape, from *contract.Weights, copied func([]contract.BF16)) error {
 	u, err := b.newUpload(copied)
@@ -149,7 +146,7 @@ func (b *Backend) upload(w *weights, s contract.Shape, from *contract.Weights, c
 	if e := u.close(); err == nil {
 		err = e
 	}
-	if err == nil && u.top == notFinite {
+	if err == nil && u.top == tcdot.NotFinite {
 		err = from.CheckFinite()
 	}
 	return err

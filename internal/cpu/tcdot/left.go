@@ -20,7 +20,10 @@ const (
 	zeroTop = 127 // stands for the top of zeros alone
 )
 
-// Top is the largest exponent field among w, 255 where w has an infinity or a NaN: what a product wants to know of a whole
+// NotFinite is the Top of what has an infinity or a NaN.
+const NotFinite = 255
+
+// Top is the largest exponent field among w, NotFinite where w has an infinity or a NaN: what a product wants to know of a whole
 // matrix. It reads all of it, at memory speed.
 func Top(w []contract.BF16) int {
 	m := int(largest(words(w)))
