@@ -71,7 +71,7 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	if (l.Width|l.SharedWidth)%8 == 0 && (p.g|p.u|p.sharedG|p.sharedU|p.dg|p.du|p.hw|p.sharedDG|p.sharedDU|p.sharedHW)%16 == 0 {
 		p.whole = 1
 	}
-	product(s, tiles.tiling, tiles.tiling.Down, &p)
+	backwardProduct(s, tiles.tiling, tiles.tiling.Down, &p)
 	run(s, image.ExpertsTreeBwdF32, [3]int{ceil(all, treeThreads)}, treeThreads, 0, &treeParams{offsets: i32(a.Rows.Offsets), partial: partial,
 		dweight: fp32(a.DWeight), experts: int32(l.Experts), width: int32(l.Width), sharedWidth: int32(l.SharedWidth), partials: int32(partials)})
 	return s.err
@@ -113,8 +113,13 @@ func (l *layer) RowsBackward(a backend.RowsBackward) error {
 	if l.SharedWidth > 0 {
 		p.sharedRows, p.sharedParts, p.sharedWidth = s.parts(&l.sharedJoined, &l.sharedH, a.SharedGrad, a.Rows.Tokens, l.SharedWidth)
 	}
-	product(s, tiles.tiling, tiles.tiling.GateUp, &p)
+	backwardProduct(s, tiles.tiling, tiles.tiling.GateUp, &p)
 	return s.err
+}
+
+// backwardProduct launches as product does, with room for what leaves.
+func backwardProduct[P any](s *launches, t *Tiling, kernel int, p *P) {
+	run(s, kernel, [3]int{s.gpu.Processors}, productThreads, ringBytes(t.Copies, t.Most, t.Stages)+leavingBytes, p)
 }
 
 // parts describes rows [dg|du] for the copy engine, and gives the number of parts and the terms of each: two, or where the width
@@ -124,13 +129,13 @@ func (s *launches) parts(joined, copied *scratch, g backend.RowGradients, rows, 
 	if !joins(width) {
 		dg, _ = s.aligned(joined, dg, rows, width)
 		du, _ = s.aligned(copied, du, rows, width)
-		return [2]driver.TensorMap{s.rows(dg, rows, width), s.rows(du, rows, width)}, 2, int32(width)
+		return [2]driver.TensorMap{s.rows(dg, rows, width, 16), s.rows(du, rows, width, 16)}, 2, int32(width)
 	}
 	pitch := pad(2 * width)
 	to := s.scratch(joined, 2*rows*pitch)
 	run(s, image.ExpertsJoinBf16, [3]int{ceil(rows*pitch, 2048)}, 256, 0,
 		&joinParams{first: dg, second: du, to: to, rows: int64(rows), columns: int32(width), pitch: int32(pitch)})
-	m := s.rows(to, rows, pitch)
+	m := s.rows(to, rows, pitch, 16)
 	return [2]driver.TensorMap{m, m}, 1, int32(pitch)
 }
 

@@ -62,8 +62,9 @@ func exponents(r *rand.Rand, v []contract.BF16, within [2]int) {
 
 var tinyShape = contract.Shape{Hidden: 128, Experts: 16, TopK: 4, Width: 48, SharedWidth: 64, NormTopK: true}
 
-// Every gate that takes the branchless way gives the contract's SiLU: all of them, on the GPU.
-func TestSiluEasy(t *testing.T) {
+// Every gate that takes the branchless way gives the contract's SiLU, and every one that is approximated is as near as that needs:
+// all of them, on the GPU.
+func TestSilu(t *testing.T) {
 	b := openGPU(t)
 	counts, err := b.Alloc(backend.I32, 4)
 	if err != nil {

@@ -54,28 +54,28 @@ func (l *layer) Down(a backend.Down) error {
 	defer l.stages.Unlock()
 	s := &launches{layer: l}
 	h, pitch := s.aligned(&l.h, bf16(a.Routed.H), a.Rows.Tokens*l.TopK, l.Width)
-	p := downParams{routedRows: s.rows(h, a.Rows.Tokens*l.TopK, pitch), routed: l.w.routed.downMap, shared: l.w.shared.downMap, width: int32(pitch),
+	p := downParams{routedRows: s.rows(h, a.Rows.Tokens*l.TopK, pitch, 16), routed: l.w.routed.downMap, shared: l.w.shared.downMap, width: int32(pitch),
 		tiles: tiles.list(), tileCount: tiles.count(), out: bf16(a.Out), hidden: int32(l.Hidden), experts: int32(l.Experts),
 		blocks: int32(ceil(l.Hidden, copyRows*tiles.tiling.Copies))}
 	if l.SharedWidth > 0 {
 		h, pitch := s.aligned(&l.sharedH, bf16(a.Shared.H), a.Rows.Tokens, l.SharedWidth)
-		p.sharedRows, p.sharedWidth = s.rows(h, a.Rows.Tokens, pitch), int32(pitch)
+		p.sharedRows, p.sharedWidth = s.rows(h, a.Rows.Tokens, pitch, 16), int32(pitch)
 	}
 	product(s, tiles.tiling, tiles.tiling.Down, &p)
 	return s.err
 }
 
-// rows describes a matrix for the copy engine, 16 rows at a time.
-func (s *launches) rows(at pointer, rows, pitch int) driver.TensorMap {
+// rows describes a matrix for the copy engine, each rows at a time.
+func (s *launches) rows(at pointer, rows, pitch, each int) driver.TensorMap {
 	if s.err != nil {
 		return driver.TensorMap{}
 	}
 	var m driver.TensorMap
-	m, s.err = s.gpu.NewTensorMap(driver.Tensor{At: at, Sizes: sizes(pitch, rows), Strides: sizes(2 * pitch), Box: []uint32{stageTerms, 16}})
+	m, s.err = s.gpu.NewTensorMap(driver.Tensor{At: at, Sizes: sizes(pitch, rows), Strides: sizes(2 * pitch), Box: []uint32{stageTerms, uint32(each)}})
 	return m
 }
 
 // product launches an experts' kernel, one block to a multiprocessor.
 func product[P any](s *launches, t *Tiling, kernel int, p *P) {
-	run(s, kernel, [3]int{s.gpu.Processors}, productThreads, ringBytes(t.Copies, t.Most, t.Stages, t.Staged), p)
+	run(s, kernel, [3]int{s.gpu.Processors / t.Cluster * t.Cluster}, productThreads, ringBytes(t.Copies, t.Most, t.Stages), p)
 }

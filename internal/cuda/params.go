@@ -18,7 +18,7 @@ type count struct {
 }
 
 type logitsParams struct {
-	router                         driver.TensorMap
+	router, rows                   driver.TensorMap
 	x                              pointer
 	xPitch                         int64
 	partial, logits, z             pointer
@@ -37,6 +37,7 @@ type planParams struct {
 	ids, offsets, token, slot, row, tiles, tileCount, counts pointer
 	tokens                                                   count
 	experts, slots, shared, blockTokens, tileMost, tileStep  int32
+	tileCluster, _                                           int32
 }
 
 type gateUpParams struct {

@@ -46,14 +46,14 @@ func (s *launches) plan(rows backend.Rows, ids pointer, tiling *Tiling) {
 		offsets.tiles = &tileSet{}
 	}
 	t := offsets.tiles
-	s.scratch(&t.scratch, tileBytes*(1+groups+ceil(tokens*(l.TopK+1), tiling.Most)+l.gpu.Processors))
+	s.scratch(&t.scratch, tileBytes*(1+tiling.Cluster*groups+ceil(tokens*(l.TopK+1), tiling.Most)+tiling.Cluster*l.gpu.Processors))
 	if s.err != nil {
 		return
 	}
 	t.tiling = tiling
 	p := planParams{ids: ids, offsets: offsets.at, token: i32(rows.Token), slot: i32(rows.Slot), row: i32(rows.Row),
 		tiles: t.list(), tileCount: t.count(), tokens: l.count(tokens), experts: int32(l.Experts),
-		slots: int32(l.TopK), shared: l.shared(), tileMost: int32(tiling.Most), tileStep: int32(tiling.Step)}
+		slots: int32(l.TopK), shared: l.shared(), tileMost: int32(tiling.Most), tileStep: int32(tiling.Step), tileCluster: int32(tiling.Cluster)}
 	if tokens <= planOne {
 		p.blockTokens = int32(ceil(tokens, 32) * 32)
 		run(s, image.PlanOneI32, [3]int{1}, planThreads, 4*groups*(ceil(tokens, 32)+1), &p)

@@ -26,17 +26,17 @@ func (l *layer) Route(a backend.Route) error {
 	if l.NormTopK {
 		choose.norm = 1
 	}
-	grid := [3]int{ceil(l.Experts+1, copyRows), ceil(a.Tokens, logitTokens), 1}
-	shared := ringBytes(1, logitTokens, logitStages, 0)
 	if a.Tokens <= spreadTokens {
-		grid[2] = ceil(pitch, contract.LogitSegment)
+		grid := [3]int{ceil(l.Experts+1, copyRows), ceil(a.Tokens, segmentTokens), ceil(pitch, contract.LogitSegment)}
 		logits.partial = s.scratch(&l.partial, 4*grid[2]*a.Tokens*(l.Experts+1))
 		choose.partial, choose.segments = logits.partial, int32(grid[2])
-		run(s, image.RouteSegmentsFwdBf16, grid, productThreads, shared, &logits)
+		run(s, image.RouteSegmentsFwdBf16, grid, productThreads, ringBytes(1, segmentTokens, routeStages), &logits)
 		run(s, l.held(image.RouteSelectSpread512F32, image.RouteSelectSpread2048F32), [3]int{a.Tokens}, selectThreads, 4*(3*l.Experts+2), &choose)
 		return s.err
 	}
-	run(s, image.RouteLogitsFwdBf16, grid, productThreads, shared, &logits)
+	logits.rows, logits.router = s.rows(x, a.Tokens, pitch, logitTokens), s.rows(l.w.router, l.Experts+1, pitch, logitExperts)
+	run(s, image.RouteLogitsFwdBf16, [3]int{ceil(a.Tokens, logitTokens), ceil(l.Experts+1, logitExperts)}, productThreads,
+		ringBytes(1, logitExperts, routeStages), &logits)
 	warps := min(8, max(1, 200<<10/(12*l.Experts)))
 	run(s, l.held(image.RouteSelect512F32, image.RouteSelect2048F32), [3]int{ceil(a.Tokens, warps)}, 32*warps, warps*12*l.Experts, &choose)
 	return s.err

@@ -13,23 +13,24 @@ import (
 // Tiling is one way of cutting the experts' products; none changes a bit. The tokens of a tile are the matrix instruction's
 // N, so one expert's few rows waste little; a stage of the pipeline holds 64 terms of K.
 type Tiling struct {
-	Copies int // of 128 rows of weights to a block
-	Most   int // tokens of a tile, at most
-	Step   int // a tile's tokens are padded to a multiple of this
-	Stages int // of the pipeline
-	Staged int // tokens that wait in shared memory on their way out
-	GateUp int // kernels of the image
-	Down   int
+	Copies  int // of 128 rows of weights to a block
+	Most    int // tokens of a tile, at most
+	Step    int // a tile's tokens are padded to a multiple of this
+	Stages  int // of the pipeline
+	Cluster int // blocks that take a tile each of one expert, and share its weights
+	GateUp  int // kernels of the image
+	Down    int
 }
 
-// Tilings is the table, by the tokens of a tile. It must say what experts.cu was compiled with.
+// Tilings is the table, by the tokens of a tile. Clusters pay where experts have many rows: below, weights come from memory once as it is. It must say what experts.cu was compiled with.
 var Tilings = [...]Tiling{
-	{1, 64, 8, 8, 64, image.ExpertsGateUpFwd1x64Bf16, image.ExpertsDownFwd1x64Bf16},
-	{2, 128, 16, 4, 64, image.ExpertsGateUpFwd2x128Bf16, image.ExpertsDownFwd2x128Bf16},
+	{1, 64, 8, 8, 1, image.ExpertsGateUpFwd1x64Bf16, image.ExpertsDownFwd1x64Bf16},
+	{2, 128, 16, 4, 1, image.ExpertsGateUpFwd2x128Bf16, image.ExpertsDownFwd2x128Bf16},
+	{2, 176, 16, 4, 2, image.ExpertsGateUpFwd2x176Bf16, image.ExpertsDownFwd2x176Bf16},
 }
 
 func (t Tiling) String() string {
-	return fmt.Sprintf("%d weight rows by up to %d tokens in steps of %d, %d stages", copyRows*t.Copies, t.Most, t.Step, t.Stages)
+	return fmt.Sprintf("%d weight rows by up to %d tokens in steps of %d, %d stages, clusters of %d", copyRows*t.Copies, t.Most, t.Step, t.Stages, t.Cluster)
 }
 
 // tilingFor chooses for so many tokens: tiles that hold half as many rows again as an expert has on average.
@@ -47,13 +48,15 @@ const (
 	productThreads = 384
 	copyRows       = 128 // of weights, that one copy brings
 	stageTerms     = 64
-	logitTokens    = 64
-	logitStages    = 4
+	segmentTokens  = 64
+	logitTokens    = 128
+	logitExperts   = 176
+	routeStages    = 4
 	selectThreads  = 256
 	planThreads    = 1024
 	combineThreads = 256
 	countThreads   = 512
-	stagingPitch   = 144
+	stagingBytes   = 8 * 1152 // of the warps that multiply
 )
 
 // What the host chooses between.
@@ -64,8 +67,8 @@ const (
 )
 
 // ringBytes is the shared memory of a product.
-func ringBytes(copies, tokens, stages, staged int) int {
-	return stages*2*stageTerms*(copies*copyRows+tokens) + 2*stagingPitch*staged + 128 + 1024
+func ringBytes(copies, tokens, stages int) int {
+	return stages*2*stageTerms*(copies*copyRows+tokens) + stagingBytes + 128 + 1024
 }
 
 func ceil(n, by int) int { return (n + by - 1) / by }

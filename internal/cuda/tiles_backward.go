@@ -9,8 +9,8 @@ import "github.com/samebit/samebit/internal/cuda/image"
 // BackwardTilings is the table for the backward's products: GateUp and Down are the kernels that go back through these. It must
 // say what backward_down.cu and backward_gate_up.cu were compiled with.
 var BackwardTilings = [...]Tiling{
-	{1, 64, 8, 8, 64, image.ExpertsGateUpBwd1x64Bf16, image.ExpertsDownBwd1x64Bf16},
-	{2, 128, 16, 4, 64, image.ExpertsGateUpBwd2x128Bf16, image.ExpertsDownBwd2x128Bf16},
+	{1, 64, 8, 8, 1, image.ExpertsGateUpBwd1x64Bf16, image.ExpertsDownBwd1x64Bf16},
+	{2, 128, 16, 4, 1, image.ExpertsGateUpBwd2x128Bf16, image.ExpertsDownBwd2x128Bf16},
 }
 
 // backwardTilingFor chooses as tilingFor does.
@@ -23,7 +23,11 @@ func backwardTilingFor(tokens, topK, experts int) *Tiling {
 	return &BackwardTilings[len(BackwardTilings)-1]
 }
 
-const treeThreads = 128
+// What the backward's kernels were compiled with.
+const (
+	treeThreads  = 128
+	leavingBytes = 2 * 64 * 144 // of results on their way out
+)
 
 // joins says whether gate and up must lie in one, for R1's groups of 16 terms go over the end of the first.
 func joins(width int) bool { return width%16 != 0 }

@@ -18,10 +18,12 @@ const (
 	ExpertsDownBwd2x128Bf16
 	ExpertsDownFwd1x64Bf16
 	ExpertsDownFwd2x128Bf16
+	ExpertsDownFwd2x176Bf16
 	ExpertsGateUpBwd1x64Bf16
 	ExpertsGateUpBwd2x128Bf16
 	ExpertsGateUpFwd1x64Bf16
 	ExpertsGateUpFwd2x128Bf16
+	ExpertsGateUpFwd2x176Bf16
 	ExpertsJoinBf16
 	ExpertsTreeBwdF32
 	FoldExpertsBf16
@@ -66,10 +68,12 @@ var Kernels = [...]string{
 	ExpertsDownBwd2x128Bf16:    "experts_down_bwd_2x128_bf16",
 	ExpertsDownFwd1x64Bf16:     "experts_down_fwd_1x64_bf16",
 	ExpertsDownFwd2x128Bf16:    "experts_down_fwd_2x128_bf16",
+	ExpertsDownFwd2x176Bf16:    "experts_down_fwd_2x176_bf16",
 	ExpertsGateUpBwd1x64Bf16:   "experts_gate_up_bwd_1x64_bf16",
 	ExpertsGateUpBwd2x128Bf16:  "experts_gate_up_bwd_2x128_bf16",
 	ExpertsGateUpFwd1x64Bf16:   "experts_gate_up_fwd_1x64_bf16",
 	ExpertsGateUpFwd2x128Bf16:  "experts_gate_up_fwd_2x128_bf16",
+	ExpertsGateUpFwd2x176Bf16:  "experts_gate_up_fwd_2x176_bf16",
 	ExpertsJoinBf16:            "experts_join_bf16",
 	ExpertsTreeBwdF32:          "experts_tree_bwd_f32",
 	FoldExpertsBf16:            "fold_experts_bf16",

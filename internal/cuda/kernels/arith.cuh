@@ -15,16 +15,12 @@ __device__ __forceinline__ bool finite(float f) { return (__float_as_uint(f) & 0
 __device__ __forceinline__ float infinity() { return from_bits(0x7F800000); }
 __device__ __forceinline__ float nan() { return from_bits(0x7FFFFFFF); }
 
-// round is the cast to BF16 (R0).
-__device__ __forceinline__ uint32_t round(float f) { return f != f ? 0x7FC0u : ptx::pack_bf16(f, 0.f) & 0xFFFF; }
+// round2 is the cast to BF16 (R0) of two, the first in the lower half. The instruction gives 0x7FFF for every NaN, which is the
+// largest of all as a signed number; 0x7FC0 is still larger than infinity.
+__device__ __forceinline__ uint32_t round2(float lo, float hi) { return __vmins2(ptx::pack_bf16(lo, hi), 0x7FC07FC0u); }
 
-// round2 casts two, the first in the lower half.
-__device__ __forceinline__ uint32_t round2(float lo, float hi) {
-    uint32_t v = ptx::pack_bf16(lo, hi);
-    if (lo != lo) v = (v & 0xFFFF0000) | 0x7FC0;
-    if (hi != hi) v = (v & 0x0000FFFF) | 0x7FC00000;
-    return v;
-}
+// round casts one.
+__device__ __forceinline__ uint32_t round(float f) { return round2(f, 0.f) & 0xFFFF; }
 
 // pow2 is 2^n for n from -126 to 127.
 __device__ __forceinline__ float pow2(int n) { return from_bits(uint32_t(n + 127) << 23); }
@@ -83,6 +79,24 @@ __device__ __forceinline__ float silu_easy(float g, float &s) {
 __device__ __forceinline__ float silu_easy(float g) {
     float s;
     return silu_easy(g, s);
+}
+
+// silu_near2 approximates two: each is within 30 * 2^-24 of silu, relatively, and after a product with any number, rounded, within
+// near_ulps of what silu would give. For gates below 8 in magnitude, and so large that the result is normal.
+constexpr uint32_t near_ulps = 32;
+__device__ __forceinline__ bool silu_is_near(float g) { return fabsf(g) < 8.f && fabsf(g) > 0x1p-100f; }
+__device__ __forceinline__ float silu_divisor(float g) { return __fadd_rn(1.f, ptx::exp2(__fmul_rn(g, -1.44269504f))); }
+__device__ __forceinline__ void silu_near2(float g0, float g1, float &s0, float &s1) {
+    float d0 = silu_divisor(g0), d1 = silu_divisor(g1), y = ptx::reciprocal(__fmul_rn(d0, d1)); // one for both
+    s0 = __fmul_rn(g0, __fmul_rn(y, d1));
+    s1 = __fmul_rn(g1, __fmul_rn(y, d0));
+}
+
+// rounds_alike says of two floats whether the cast to BF16 gives one result for all floats within near_ulps of each.
+__device__ __forceinline__ bool rounds_alike(float lo, float hi) {
+    uint32_t low = __byte_perm(__float_as_uint(lo), __float_as_uint(hi), 0x5410); // what the cast drops
+    constexpr uint32_t from = 0x8000 - near_ulps, within = 2 * near_ulps + 1;
+    return __viaddmin_u16x2(low, (0x10000 - from) * 0x10001u, within * 0x10001u) == within * 0x10001u;
 }
 
 } // namespace contract

@@ -26,16 +26,8 @@ __device__ __forceinline__ void load8(Eight &d, const float *from, int left, int
 // store8 writes them in BF16.
 __device__ __forceinline__ void store8(bf16_t *to, const Eight &d, int left, int whole) {
     uint32_t words[4];
-    bool number = true;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        words[i] = ptx::pack_bf16(d.v[2 * i], d.v[2 * i + 1]);
-        number &= !__isnanf(d.v[2 * i]) & !__isnanf(d.v[2 * i + 1]);
-    }
-    if (!number) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) words[i] = contract::round2(d.v[2 * i], d.v[2 * i + 1]);
-    }
+    for (int i = 0; i < 4; i++) words[i] = contract::round2(d.v[2 * i], d.v[2 * i + 1]);
     if (whole) {
         if (left > 0) *reinterpret_cast<uint4 *>(to) = make_uint4(words[0], words[1], words[2], words[3]);
     } else {
@@ -126,7 +118,7 @@ template <class R, int step> __device__ __forceinline__ void down_backward(const
     if (threadIdx.x >= consumers) {
         ptx::registers_down<40>();
         Producer<R> producer(ring);
-        Walk walk(p.tiles, p.tile_count, p.blocks);
+        Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
         auto look = [&](Tile t) { producer.look_ahead(t.rows, [&](int i) { return p.token[t.row + i]; }); };
         if (walk.more()) look(walk.tile);
         for (; walk.more(); walk.next()) {
@@ -153,11 +145,12 @@ template <class R, int step> __device__ __forceinline__ void down_backward(const
     } else {
         ptx::registers_up<232>();
         TurnedConsumer<R, true> consumer(ring);
-        Walk walk(p.tiles, p.tile_count, p.blocks);
+        Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
         float acc[R::copies * R::most / 2] = {};
         constexpr int pieces = R::copies * R::most / q_tokens; // of a tile
         int thread = threadIdx.x & 127, token = thread / 8, chunk = thread % 8 * 8;
-        uint32_t room = ring.staging(consumer.group), turn = 0;
+        uint32_t room = consumer.leaving(), turn = 0;
+        static_assert(2 * q_bytes <= leaving_bytes);
         for (; walk.more(); walk.next()) {
             Tile t = walk.tile;
             bool is_shared = t.group == p.experts;
@@ -246,7 +239,7 @@ extern "C" __global__ void __launch_bounds__(128) experts_tree_bwd_f32(const __g
 #define DOWN_BACKWARD(copies, most, step, stages)                                                                            \
     extern "C" __global__ void __launch_bounds__(threads, 1)                                                                 \
         experts_down_bwd_##copies##x##most##_bf16(const __grid_constant__ DownBackwardParams p) {                            \
-        down_backward<Ring<copies, most, stages, 64>, step>(p);                                                              \
+        down_backward<Ring<copies, most, stages, 1>, step>(p);                                                               \
     }
 DOWN_BACKWARD(1, 64, 8, 8)
 DOWN_BACKWARD(2, 128, 16, 4)

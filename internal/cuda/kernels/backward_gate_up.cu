@@ -19,7 +19,7 @@ template <class R, int step> __device__ __forceinline__ void gate_up_backward(co
         Producer<R> producer(ring);
         if (producer.warp >= producer.copying) return; // as in down
         ptx::fence_async_memory();
-        for (Walk walk(p.tiles, p.tile_count, p.blocks); walk.more(); walk.next()) {
+        for (Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks); walk.more(); walk.next()) {
             Tile t = walk.tile;
             bool is_shared = t.group == p.experts;
             const TensorMap *rows = is_shared ? p.shared_rows : p.routed_rows;
@@ -43,41 +43,24 @@ template <class R, int step> __device__ __forceinline__ void gate_up_backward(co
         uint32_t packed[R::copies * R::most / 4] = {}; // the last tile's results
         Tile last{0, 0, 0, 0};
         int last_first = 0;
-        constexpr int pieces = R::most / R::staging_rows * R::copies;
+        constexpr int pieces = R::most / leaving_tokens * R::copies;
         auto piece = [&](int i) {
-            int c = i / R::copies * R::staging_rows, m = i % R::copies;
+            int c = i / R::copies * leaving_tokens, m = i % R::copies;
             if (c >= last.rows) return;
             consumer.sync();
 #pragma unroll
-            for (int half = c; half < c + R::staging_rows; half += 32) {
-                if (half >= last.rows) break;
-                const uint32_t *v = packed + (m * R::most + half) / 4;
-                uint32_t to = consumer.staged(2 * consumer.warp) + (half - c) * staging_pitch;
-                ptx::store_transposed4(to, v[0], v[2], v[4], v[6]);
-                ptx::store_transposed4(to + 16, v[1], v[3], v[5], v[7]);
-            }
+            for (int half = c; half < c + leaving_tokens; half += 32)
+                if (half < last.rows) consumer.stage(half - c, packed + (m * R::most + half) / 4);
             consumer.sync();
-            consumer.template unload<64>(p.out + int64_t(last.row + c) * p.hidden, p.hidden, min(R::staging_rows, last.rows - c), last_first + m * 64,
-                                         p.hidden);
+            consumer.unload(p.out + int64_t(last.row + c) * p.hidden, p.hidden, min(leaving_tokens, last.rows - c), last_first + m * 64, p.hidden);
         };
-        for (Walk walk(p.tiles, p.tile_count, p.blocks); walk.more(); walk.next()) {
+        for (Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks); walk.more(); walk.next()) {
             Tile t = walk.tile;
             bool is_shared = t.group == p.experts;
             consumer.template multiply_any<step, pieces>(acc, t.rows, stages_of(is_shared) * (is_shared ? p.shared_parts : p.parts), piece);
             last = t, last_first = (walk.block() * 2 + consumer.group) * R::copies * 64;
 #pragma unroll
-            for (int i = 0; i < R::copies * R::most / 4; i += 8) {
-                bool number = true;
-#pragma unroll
-                for (int j = i; j < i + 8; j++) {
-                    packed[j] = ptx::pack_bf16(acc[2 * j], acc[2 * j + 1]);
-                    number &= !__isnanf(acc[2 * j]) & !__isnanf(acc[2 * j + 1]);
-                }
-                if (!number) {
-#pragma unroll
-                    for (int j = i; j < i + 8; j++) packed[j] = contract::round2(acc[2 * j], acc[2 * j + 1]);
-                }
-            }
+            for (int i = 0; i < R::copies * R::most / 4; i++) packed[i] = contract::round2(acc[2 * i], acc[2 * i + 1]);
         }
 #pragma unroll
         for (int i = 0; i < pieces; i++) piece(i);
@@ -101,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(256) experts_join_bf16(const __grid
 #define GATE_UP_BACKWARD(copies, most, step, stages)                                                                         \
     extern "C" __global__ void __launch_bounds__(threads, 1)                                                                 \
         experts_gate_up_bwd_##copies##x##most##_bf16(const __grid_constant__ GateUpBackwardParams p) {                       \
-        gate_up_backward<Ring<copies, most, stages, 64>, step>(p);                                                           \
+        gate_up_backward<Ring<copies, most, stages, 1>, step>(p);                                                            \
     }
 GATE_UP_BACKWARD(1, 64, 8, 8)
 GATE_UP_BACKWARD(2, 128, 16, 4)

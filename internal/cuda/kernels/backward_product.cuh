@@ -7,10 +7,43 @@
 
 #include "product.cuh"
 
+// What leaves waits behind the ring: of each warpgroup, 64 tokens by 64 columns.
+constexpr int leaving_pitch = 144, leaving_tokens = 64, leaving_bytes = leaving_tokens * leaving_pitch; // rows in different banks
+
 // gathered says whether threads fill stages too, beside the copy engine.
 template <class R, bool gathered> struct TurnedConsumer : Consumer<R> {
     using Consumer<R>::ring;
     __device__ __forceinline__ explicit TurnedConsumer(const R &r) : Consumer<R>(r) {}
+
+    __device__ __forceinline__ uint32_t leaving() const { return ring.bars + bars_bytes + this->group * leaving_bytes; }
+    __device__ __forceinline__ void sync() const { ptx::group_sync(1 + this->group, 128); }
+
+    // stage puts 32 tokens by 16 columns of the warpgroup's 64 there, from a token on: v as 64 rows by tokens of accumulators hold
+    // them, two tokens in each place.
+    __device__ __forceinline__ void stage(int token, const uint32_t *v) const {
+        uint32_t to = leaving() + (token + this->lane) * leaving_pitch + this->warp * 32;
+        ptx::store_transposed4(to, v[0], v[2], v[4], v[6]);
+        ptx::store_transposed4(to + 16, v[1], v[3], v[5], v[7]);
+    }
+
+    // unload writes them to rows of a matrix; the last columns may lie past it.
+    __device__ __forceinline__ void unload(bf16_t *to, int64_t pitch, int tokens, int column, int width) const {
+        int thread = threadIdx.x & 127, chunk = thread % 8;
+        column += chunk * 8;
+        bool whole = (pitch & 7) == 0 && (reinterpret_cast<uintptr_t>(to) & 15) == 0;
+        for (int t = thread / 8; t < tokens; t += 16) {
+            uint4 v = ptx::load_shared16(leaving() + t * leaving_pitch + chunk * 16);
+            bf16_t *dst = to + t * pitch + column;
+            if (whole) {
+                if (column < width) *reinterpret_cast<uint4 *>(dst) = v;
+            } else {
+                uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    if (column + i < width) dst[i] = bf16_t(words[i / 2] >> 16 * (i % 2));
+            }
+        }
+    }
 
     // ask has the tensor cores multiply stage s into acc.
     template <int n> __device__ __forceinline__ void ask(float *acc, int s) {

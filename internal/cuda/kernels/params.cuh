@@ -28,10 +28,11 @@ struct Count {
 };
 
 struct LogitsParams {
-    TensorMap router; // [E+1,H]: the shared gate is row E
+    TensorMap router; // [E+1,H]: the shared gate is row E; as many rows at a time as a block has
+    TensorMap rows;   // x, likewise, where it is not gathered
     const bf16_t *x;
     int64_t x_pitch;
-    float *partial; // [segments,T,E+1] where the segments are spread over blocks
+    float *partial; // [segments,T,E+1]: segments alone
     float *logits;  // [T,E]
     float *z;       // [T], or null
     Count tokens;
@@ -57,6 +58,7 @@ struct PlanParams {
     int *counts; // [blocks+1,E+1]: of each block of tokens; then of those before it
     Count tokens;
     int experts, slots, shared, block_tokens, tile_most, tile_step;
+    int tile_cluster; // a group's tiles come in so many; the last may have no rows
 };
 
 struct GateUpParams {

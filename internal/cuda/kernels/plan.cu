@@ -83,10 +83,10 @@ template <class Rows, class Use> __device__ __forceinline__ void lay(const PlanP
         int g = base + threadIdx.x, n = g <= p.experts ? rows(g) : 0;
         int size = 1, tiles = 0;
         if (n > 0) { // as few tiles as can be, of about equal size
-            tiles = (n + p.tile_most - 1) / p.tile_most;
+            tiles = (n + p.tile_most * p.tile_cluster - 1) / (p.tile_most * p.tile_cluster) * p.tile_cluster;
             size = (n + tiles - 1) / tiles;
             size = (size + p.tile_step - 1) / p.tile_step * p.tile_step;
-            tiles = (n + size - 1) / size;
+            tiles = ((n + size - 1) / size + p.tile_cluster - 1) / p.tile_cluster * p.tile_cluster;
         }
         uint64_t all, here = next + scan(uint64_t(tiles) << 32 | uint32_t(n), all);
         next += all;
@@ -95,7 +95,10 @@ template <class Rows, class Use> __device__ __forceinline__ void lay(const PlanP
         p.offsets[g] = row;
         if (g == p.experts) p.offsets[g + 1] = row + n;
         use(g, row);
-        for (int i = 0; i < tiles; i++) p.tiles[tile + i] = Tile{g, row + i * size, local + i * size, min(size, n - i * size)};
+        for (int i = 0; i < tiles; i++) {
+            int from = min(i * size, n - 1);
+            p.tiles[tile + i] = Tile{g, row + from, local + from, max(0, min(size, n - i * size))};
+        }
     }
     if (threadIdx.x == 0) *p.tile_count = int(next >> 32);
 }

@@ -19,7 +19,11 @@ template <class R> struct Consumer {
     }
 
     __device__ __forceinline__ void release(int stage) const {
-        if (lane == 0) ptx::barrier_arrive(ring.empty(stage));
+        if constexpr (R::cluster > 1) {
+            if (lane < R::cluster) ptx::barrier_arrive_at(ring.empty(stage), lane);
+        } else {
+            if (lane == 0) ptx::barrier_arrive(ring.empty(stage));
+        }
     }
 
     // multiply runs some stages into acc, from +0: one tcdot for each weight row and token.
@@ -54,29 +58,42 @@ template <class R> struct Consumer {
         multiply<n>(acc, stages);
     }
 
-    __device__ __forceinline__ void sync() const { ptx::group_sync(1 + group, 128); }
+    // pick gives 16 accumulators, those of 32 tokens: which counts the copies of weights first, then tokens. An epilogue is a loop over
+    // them; unrolled over all accumulators, it would be most of the kernel's code, which runs once a tile.
+    static constexpr int picks = (R::most + 31) / 32 * R::copies;
+    template <int n = 0> static __device__ __forceinline__ void pick(const float *acc, int which, float (&v)[16]) {
+        if constexpr (n + 1 < picks) {
+            if (which != n) return pick<n + 1>(acc, which, v);
+        }
+        constexpr int copy = n % R::copies, first = n / R::copies * 16;
+#pragma unroll
+        for (int i = 0; i < 16; i++) v[i] = first + i < R::most / 2 ? acc[copy * (R::most / 2) + first + i] : 0.f;
+        asm volatile("// %0" ::"n"(n)); // so that this is a branch, and no selection among all
+    }
 
-    // Where this lane's row of a block of four 8x8 blocks begins in the warpgroup's staging memory, for store_transposed4: tokens
-    // 8*(lane/8)+lane%8, columns from 8*block on.
-    __device__ __forceinline__ uint32_t staged(int block) const { return ring.staging(group) + lane * staging_pitch + block * 16; }
+    // stage puts 32 tokens by 8 columns into the warp's staging memory, in its first half or its second.
+    __device__ __forceinline__ void stage(int half, const uint32_t (&v)[4]) const {
+        ptx::store_transposed4(ring.staging(threadIdx.x >> 5) + half * half_pitch + lane * 16, v[0], v[1], v[2], v[3]);
+    }
 
-    // unload writes the staged tokens, columns of each, to rows of a matrix; the last columns may lie past the matrix.
-    template <int columns>
+    // unload writes what was staged, tokens of 8*halves columns from column on, to rows of a matrix; the last columns may lie past it.
+    template <int halves>
     __device__ __forceinline__ void unload(bf16_t *to, int64_t pitch, int tokens, int column, int width) const {
-        constexpr int chunks = columns / 8;
-        int thread = threadIdx.x & 127, chunk = thread % chunks;
-        column += chunk * 8;
         bool whole = (pitch & 7) == 0 && (reinterpret_cast<uintptr_t>(to) & 15) == 0;
-        for (int t = thread / chunks; t < tokens; t += 128 / chunks) {
-            uint4 v = ptx::load_shared16(ring.staging(group) + t * staging_pitch + chunk * 16);
+        column += lane % halves * 8;
+#pragma unroll
+        for (int i = 0; i < halves; i++) {
+            int t = (i * 32 + lane) / halves;
+            uint4 v = ptx::load_shared16(ring.staging(threadIdx.x >> 5) + lane % halves * half_pitch + t * 16);
             bf16_t *dst = to + t * pitch + column;
+            if (t >= tokens) continue;
             if (whole) {
                 if (column < width) *reinterpret_cast<uint4 *>(dst) = v;
             } else {
                 uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-                for (int i = 0; i < 8; i++)
-                    if (column + i < width) dst[i] = bf16_t(words[i / 2] >> 16 * (i % 2));
+                for (int j = 0; j < 8; j++)
+                    if (column + j < width) dst[j] = bf16_t(words[j / 2] >> 16 * (j % 2));
             }
         }
     }

@@ -101,6 +101,47 @@ __device__ __forceinline__ void tensor_copy5(uint32_t dst, const void *map, uint
         : "memory");
 }
 
+// The same into several blocks of the cluster, those of the mask: to the same place in each, and each one's barrier is told.
+__device__ __forceinline__ void tensor_copy2(uint32_t dst, const void *map, uint32_t bar, uint16_t mask, int c0, int c1) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%4, %5}], [%2], "
+                 "%3;" ::"r"(dst),
+                 "l"(map), "r"(bar), "h"(mask), "r"(c0), "r"(c1)
+                 : "memory");
+}
+__device__ __forceinline__ void tensor_copy3(uint32_t dst, const void *map, uint32_t bar, uint16_t mask, int c0, int c1, int c2) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%4, %5, %6}], "
+                 "[%2], %3;" ::"r"(dst),
+                 "l"(map), "r"(bar), "h"(mask), "r"(c0), "r"(c1), "r"(c2)
+                 : "memory");
+}
+__device__ __forceinline__ void tensor_copy5(uint32_t dst, const void *map, uint32_t bar, uint16_t mask, int c0, int c1, int c2, int c3, int c4) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%4, %5, %6, %7, "
+                 "%8}], [%2], %3;" ::"r"(dst),
+                 "l"(map), "r"(bar), "h"(mask), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+                 : "memory");
+}
+
+// Clusters: blocks that run together and reach each other's shared memory.
+
+__device__ __forceinline__ int cluster_rank() {
+    uint32_t r;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return int(r);
+}
+// A barrier of the cluster's block of some rank, that lies where bar does in this one. What this thread read from shared memory
+// through the tensor cores is done by then; nothing that it wrote is handed over, so that no fence is needed.
+__device__ __forceinline__ void barrier_arrive_at(uint32_t bar, int rank) {
+    asm volatile("{\n\t"
+                 ".reg .b32 there;\n\t"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n\t"
+                 "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [there];\n\t"
+                 "}" ::"r"(bar),
+                 "r"(rank)
+                 : "memory");
+}
+// For every thread of the cluster that has not ended; the lanes of a warp may have parted.
+__device__ __forceinline__ void cluster_sync() { asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory"); }
+
 // What others wrote to memory before is seen by the copy engine.
 __device__ __forceinline__ void fence_async_memory() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
@@ -161,10 +202,16 @@ __device__ __forceinline__ void store_shared4(uint32_t dst, float v) {
 __device__ __forceinline__ void wait_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ __forceinline__ void start_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-// 1/x to within an ulp or so, for x and 1/x of normal size; the start of a division.
+// 1/x to within an ulp; a subnormal x or result is zero.
 __device__ __forceinline__ float reciprocal(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// 2^x to within two ulps or so; a subnormal result is zero.
+__device__ __forceinline__ float exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 // Two floats to BF16, to nearest even, lo in the lower half; a NaN is 0x7FFF here, which R0 does not want.

@@ -1,9 +1,9 @@
 // Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
 
 // The pipeline that every product runs on. A stage in shared memory holds 64 terms of K: 128 or 256 rows of weights (operand M)
-// and up to most tokens' rows (operand N). Four producer warps fill stages, weights by the copy engine and rows by gathering;
+// and up to most tokens' rows (operand N); the router of many tokens has them the other way round. Four producer warps fill stages, weights by the copy engine and rows by gathering;
 // two warpgroups multiply, each half of the weights' rows. Every product walks K upward in one accumulator (R1); the tile's
-// size changes no bit.
+// size changes no bit. Blocks in a cluster have a tile each of one expert and share its weights: each copies a part of them to all.
 
 #pragma once
 
@@ -13,14 +13,15 @@
 constexpr int consumers = 256, producers = 128, threads = consumers + producers;
 constexpr int copy_rows = 128, stage_terms = 64, row_bytes = 2 * stage_terms; // copy_rows: of weights, that one copy brings
 constexpr int copy_bytes = copy_rows * row_bytes;
-constexpr int staging_pitch = 144; // 64 columns, and 16 bytes so that rows lie in different banks
+constexpr int half_pitch = 32 * 16 + 64, staging_bytes = 2 * half_pitch; // of a warp: twice 32 tokens by 8 columns, in different banks
 constexpr int bars_bytes = 128;
 
-template <int copies_, int most_, int depth, int staging_rows_> struct Ring {
-    static constexpr int copies = copies_, most = most_, stages = depth;
+template <int copies_, int most_, int depth, int cluster_ = 1> struct Ring {
+    static constexpr int copies = copies_, most = most_, stages = depth, cluster = cluster_;
     static constexpr int a_bytes = copies * copy_bytes, b_bytes = most * row_bytes, bytes = a_bytes + b_bytes;
-    static constexpr int staging_rows = staging_rows_, staging_bytes = 2 * staging_rows * staging_pitch; // of tokens, for each warpgroup
     static_assert(stages <= 8 && bytes % 1024 == 0, "tiles are swizzled over 1024 bytes; bars_bytes holds 16 barriers");
+    static_assert(copies % cluster == 0, "a block copies whole parts");
+    static constexpr uint16_t everyone = (1 << cluster) - 1; // of the cluster, as a mask
 
     uint32_t base, bars;
     int stage = 0;
@@ -28,13 +29,14 @@ template <int copies_, int most_, int depth, int staging_rows_> struct Ring {
 
     __device__ __forceinline__ explicit Ring(const void *shared) {
         base = (ptx::shared_address(shared) + 1023) & ~1023u;
-        bars = base + stages * bytes + staging_bytes;
+        bars = base + stages * bytes + consumers / 32 * staging_bytes;
     }
     __device__ __forceinline__ uint32_t a() const { return base + stage * bytes; }
     __device__ __forceinline__ uint32_t b() const { return a() + a_bytes; }
     __device__ __forceinline__ uint32_t full(int s) const { return bars + 8 * s; }
     __device__ __forceinline__ uint32_t empty(int s) const { return bars + 64 + 8 * s; }
-    __device__ __forceinline__ uint32_t staging(int group) const { return base + stages * bytes + group * (staging_bytes / 2); }
+    __device__ __forceinline__ uint32_t staging(int warp) const { return base + stages * bytes + warp * staging_bytes; }
+    __device__ __forceinline__ int rank() const { return cluster > 1 ? ptx::cluster_rank() : 0; }
     __device__ __forceinline__ void next() {
         if (++stage == stages) stage = 0, phase ^= 1;
     }
@@ -44,11 +46,17 @@ template <int copies_, int most_, int depth, int staging_rows_> struct Ring {
         if (threadIdx.x == 0) {
             for (int s = 0; s < stages; s++) {
                 ptx::barrier_init(full(s), gathered ? 1 + producers : 1);
-                ptx::barrier_init(empty(s), consumers / 32);
+                ptx::barrier_init(empty(s), consumers / 32 * cluster);
             }
             ptx::barrier_init_fence();
         }
-        __syncthreads();
+        if constexpr (cluster > 1) ptx::cluster_sync();
+        else __syncthreads();
+    }
+
+    // leave is the last thing that a thread does: no block may go while others copy to it.
+    __device__ __forceinline__ void leave() const {
+        if constexpr (cluster > 1) ptx::cluster_sync();
     }
 };
 
@@ -92,15 +100,17 @@ template <class R> struct Producer {
         }
     }
 
-    // start waits for a stage to be free, and starts the copies of the weights into it: weights(to, full, c) is copy c. bytes are
-    // what else the copy engine will bring.
+    // start waits for a stage to be free in every block of the cluster, and starts this block's part of the copies of the weights into
+    // all of them: weights(to, full, c) is copy c. bytes are what else the copy engine will bring to this block's stage.
     template <class Weights> __device__ __forceinline__ void start(const R &at, int bytes, Weights weights) const {
         ptx::barrier_wait(at.empty(at.stage), at.phase ^ 1);
         if (warp == 0 && lane == 0) {
             uint32_t full = at.full(at.stage);
             ptx::barrier_expect(full, R::a_bytes + bytes);
+            constexpr int each = R::copies / R::cluster;
+            int first = at.rank() * each;
 #pragma unroll
-            for (int c = 0; c < R::copies; c++) weights(at.a() + c * copy_bytes, full, c);
+            for (int c = 0; c < each; c++) weights(at.a() + (first + c) * copy_bytes, full, first + c);
         }
     }
 
@@ -112,7 +122,7 @@ template <class R> struct Producer {
     }
 
     // copy fills it from rows that follow one another, 16 at a time. The first copying warps take part in every stage; no other
-    // may wait for stages then.
+    // may wait for stages then, since it could be overtaken by a whole turn of the ring.
     static constexpr int copying = 2;
     __device__ __forceinline__ void copy(const TensorMap *matrix, int first, int n, int k) {
         if (warp == 1 && lane * 16 < n)

@@ -6,36 +6,36 @@
 #include "product.cuh"
 
 constexpr int segment_stages = 2; // a segment is 128 terms
-constexpr int logits_tokens = 64;
-using LogitsRing = Ring<1, logits_tokens, 4, 0>;
 
 __device__ __forceinline__ float logit(float sum, int bf16) {
     if (bf16) sum = contract::bf16(contract::round(sum));
     return sum != sum ? contract::nan() : sum;
 }
 
-// logits: a block has 128 rows of the router and 64 tokens. It walks all segments, adding each to a sum rounded to nearest
-// even; or, where spread, has one segment, and what it makes is added by the selection.
-template <bool spread> __device__ __forceinline__ void logits(const LogitsParams &p) {
+// segments: a block has 128 rows of the router, 64 tokens and one segment; what it makes is added by the selection.
+constexpr int segments_tokens = 64;
+
+__device__ __forceinline__ void segments(const LogitsParams &p) {
+    using R = Ring<1, segments_tokens, 4>;
     extern __shared__ char shared[];
-    LogitsRing ring(shared);
+    R ring(shared);
     ring.init(true);
-    int block = blockIdx.x, first = blockIdx.y * logits_tokens, all = (p.hidden + stage_terms - 1) / stage_terms;
-    int from = spread ? blockIdx.z * segment_stages : 0, to = spread ? min(from + segment_stages, all) : all;
+    int block = blockIdx.x, first = blockIdx.y * segments_tokens, all = (p.hidden + stage_terms - 1) / stage_terms;
+    int from = blockIdx.z * segment_stages, to = min(from + segment_stages, all);
     if (threadIdx.x >= consumers) {
         ptx::registers_down<40>();
-        Producer<LogitsRing> producer(ring);
-        auto start = [&](const LogitsRing &at, int s) {
+        Producer<R> producer(ring);
+        auto start = [&](const R &at, int s) {
             producer.start(at, 0, [&](uint32_t to, uint32_t full, int) {
                 ptx::tensor_copy2(to, &p.router, full, s * stage_terms, block * copy_rows);
             });
         };
         int begun = from; // the weights do not wait for the kernel before, where it is known that there are tokens
         if (!p.tokens.device)
-            for (LogitsRing at = ring; begun < min(to, from + LogitsRing::stages); at.next()) start(at, begun++);
+            for (R at = ring; begun < min(to, from + R::stages); at.next()) start(at, begun++);
         ptx::wait_before();
         ptx::start_next();
-        int here = min(logits_tokens, p.tokens.get() - first);
+        int here = min(segments_tokens, p.tokens.get() - first);
         if (here <= 0) return;
         int n = (here + 7) / 8 * 8;
         producer.look_ahead(here, [&](int i) { return first + i; });
@@ -50,30 +50,74 @@ template <bool spread> __device__ __forceinline__ void logits(const LogitsParams
         ptx::wait_before();
         int tokens = p.tokens.get();
         if (first >= tokens) return;
-        Consumer<LogitsRing> consumer(ring);
-        float acc[logits_tokens / 2] = {}, sum[logits_tokens / 2] = {};
-        for (int s = from; s < to; s += segment_stages) {
-            consumer.template multiply<logits_tokens>(acc, min(segment_stages, to - s)); // columns past here are not used
-#pragma unroll
-            for (int i = 0; i < logits_tokens / 2; i++) sum[i] = __fadd_rn(sum[i], acc[i]);
-        }
+        Consumer<R> consumer(ring);
+        float acc[segments_tokens / 2] = {};
+        consumer.template multiply<segments_tokens>(acc, to - from); // columns past here are not used
         int row = block * copy_rows + consumer.group * 64 + consumer.warp * 16 + consumer.lane / 4;
 #pragma unroll
-        for (int i = 0; i < logits_tokens / 2; i++) {
+        for (int i = 0; i < segments_tokens / 2; i++) {
             int token = first + i / 4 * 8 + consumer.lane % 4 * 2 + i % 2, e = row + i % 4 / 2 * 8;
-            if (token >= tokens || e > p.experts) continue;
-            if (spread)
-                p.partial[(int64_t(blockIdx.z) * p.tokens.most + token) * (p.experts + 1) + e] = sum[i];
-            else if (e < p.experts)
-                p.logits[int64_t(token) * p.experts + e] = logit(sum[i], p.bf16_logits);
-            else if (p.z)
-                p.z[token] = logit(sum[i], p.bf16_logits);
+            if (token < tokens && e <= p.experts)
+                p.partial[(int64_t(blockIdx.z) * p.tokens.most + token) * (p.experts + 1) + e] = acc[i];
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(threads, 2) route_logits_fwd_bf16(const __grid_constant__ LogitsParams p) { logits<false>(p); }
-extern "C" __global__ void __launch_bounds__(threads, 2) route_segments_fwd_bf16(const __grid_constant__ LogitsParams p) { logits<true>(p); }
+// logits, of many tokens: a block has 128 of them, which are operand M here, and 176 rows of the router; it walks all segments, and
+// adds each to a sum rounded to nearest even.
+constexpr int logits_tokens = 128, logits_experts = 176;
+
+__device__ __forceinline__ void logits(const LogitsParams &p) {
+    using R = Ring<1, logits_experts, 4>;
+    extern __shared__ char shared[];
+    R ring(shared);
+    ring.init(false);
+    int first = blockIdx.x * logits_tokens, expert = blockIdx.y * logits_experts, stages = (p.hidden + stage_terms - 1) / stage_terms;
+    ptx::wait_before();
+    ptx::start_next();
+    int tokens = p.tokens.get();
+    if (first >= tokens) return;
+    if (threadIdx.x >= consumers) {
+        ptx::registers_down<40>();
+        if (threadIdx.x > consumers) return;
+        for (int s = 0; s < stages; s++, ring.next()) {
+            uint32_t full = ring.full(ring.stage);
+            ptx::barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);
+            ptx::barrier_expect(full, R::bytes);
+            ptx::tensor_copy2(ring.a(), &p.rows, full, s * stage_terms, first);
+            ptx::tensor_copy2(ring.b(), &p.router, full, s * stage_terms, expert);
+        }
+    } else {
+        ptx::registers_up<232>();
+        Consumer<R> consumer(ring);
+        float acc[logits_experts / 2] = {}, sum[logits_experts / 2] = {};
+        for (int s = 0; s < stages; s += segment_stages) {
+            consumer.template multiply<logits_experts>(acc, min(segment_stages, stages - s));
+#pragma unroll
+            for (int i = 0; i < logits_experts / 2; i++) sum[i] = __fadd_rn(sum[i], acc[i]);
+        }
+        int token = first + consumer.group * 64 + consumer.warp * 16 + consumer.lane / 4;
+        expert += consumer.lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < logits_experts / 2; i += 2) { // two experts of a token
+            int t = token + i % 4 / 2 * 8, e = expert + i / 4 * 8;
+            if (t >= tokens) continue;
+            float v[2] = {logit(sum[i], p.bf16_logits), logit(sum[i + 1], p.bf16_logits)}, *to = p.logits + int64_t(t) * p.experts + e;
+            if (e + 1 < p.experts && p.experts % 2 == 0) {
+                *reinterpret_cast<float2 *>(to) = make_float2(v[0], v[1]);
+                continue;
+            }
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                if (e + j < p.experts) to[j] = v[j];
+                if (e + j == p.experts && p.z) p.z[t] = v[j];
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(threads, 2) route_segments_fwd_bf16(const __grid_constant__ LogitsParams p) { segments(p); }
+extern "C" __global__ void __launch_bounds__(threads, 1) route_logits_fwd_bf16(const __grid_constant__ LogitsParams p) { logits(p); }
 
 // order gives a key that grows as the logit does; it is above 0 for finite ones, and equal for both zeros.
 __device__ __forceinline__ uint32_t order(float v) {
