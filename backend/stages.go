@@ -29,10 +29,12 @@ type Rows struct {
 	Row     Buffer // [T,K+1] I32: the row of each slot, -1 for none
 }
 
-// Plan is R5: Rows from the ids.
+// Plan is R5: Rows from the ids. A backend may cut the rows of the backward's products otherwise than those of the forward's, and
+// so must know whose they will be.
 type Plan struct {
-	IDs  Buffer // [T,K] I32, -1 for a token without work
-	Rows Rows
+	IDs      Buffer // [T,K] I32, -1 for a token without work
+	Rows     Rows
+	Backward bool
 }
 
 // Activations are what the experts make of their rows on the way. The shared expert has a width of its own, and so buffers

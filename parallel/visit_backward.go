@@ -31,7 +31,9 @@ func (v *visit) backward(w *work, dy []BF16, weights []float32) *visitBackward {
 		}
 	}
 	b.dy, b.rows = made(w, backend.BF16, dy), v.newRows(w)
-	w.run(func() error { return v.outer.layer.Plan(backend.Plan{IDs: made(w, backend.I32, ids), Rows: b.rows}) })
+	w.run(func() error {
+		return v.outer.layer.Plan(backend.Plan{IDs: made(w, backend.I32, ids), Rows: b.rows, Backward: true})
+	})
 	inOrder := make([]float32, v.n)
 	for i, r := range places(w, b.rows, v.n) {
 		if r >= 0 {

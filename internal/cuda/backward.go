@@ -20,17 +20,13 @@ func (l *layer) PlanBackward(a backend.PlanBackward) error {
 	tokens := a.Rows.Tokens
 	s := &launches{layer: l}
 	if tokens == 0 {
-		s.plan(a.Rows, 0, &BackwardTilings[0])
+		s.plan(a.Rows, 0, true)
 		return s.err
 	}
 	live := s.scratch(&l.live, 4*tokens*l.TopK)
 	run(s, image.BackwardLiveI32, [3]int{ceil(tokens, 8)}, 256, 0, &liveParams{dy: bf16(a.DY), ids: i32(a.IDs), live: live,
 		tokens: l.count(tokens), hidden: int32(l.Hidden), slots: int32(l.TopK)})
-	tiling := l.backwardTiling
-	if tiling == nil {
-		tiling = backwardTilingFor(tokens, l.TopK, l.Experts)
-	}
-	s.plan(a.Rows, live, tiling)
+	s.plan(a.Rows, live, true)
 	run(s, image.BackwardWeightF32, [3]int{ceil(tokens*(l.TopK+1), 256)}, 256, 0, &weightParams{row: i32(a.Rows.Row), weights: fp32(a.Weights),
 		z: fp32(a.Z), weight: fp32(a.Weight), tokens: l.count(tokens), slots: int32(l.TopK)})
 	return s.err
@@ -42,7 +38,7 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	if tokens == 0 {
 		return nil
 	}
-	tiles, err := tilesOf(a.Rows)
+	tiles, err := tilesOf(a.Rows, true)
 	if err != nil {
 		return err
 	}
@@ -99,7 +95,7 @@ func (l *layer) RowsBackward(a backend.RowsBackward) error {
 	if a.Rows.Tokens == 0 {
 		return nil
 	}
-	tiles, err := tilesOf(a.Rows)
+	tiles, err := tilesOf(a.Rows, true)
 	if err != nil {
 		return err
 	}

@@ -50,10 +50,47 @@ func TestBackwardLaunches(t *testing.T) {
 	}
 }
 
+// A plan is for the products of the forward, or for those of the backward, whose tiles are others'.
+func TestPlanKind(t *testing.T) {
+	b, fake := fakeBackend(t)
+	w := testgen.Weights(tinyShape, 1)
+	l, err := b.Load(backend.Spec{Shape: tinyShape, Weights: &w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tokens = 5
+	f := newWork(t, b, tinyShape, testgen.Tokens(tokens, tinyShape.Hidden, 1), nil, true)
+	v := newBackwardWork(t, b, tinyShape, f, testgen.Upstream(tokens, tinyShape.Hidden, 1))
+	for _, backward := range []bool{false, true} {
+		f.plan.Backward = backward
+		v.experts.Rows, v.rows.Rows = f.plan.Rows, f.plan.Rows
+		if err := l.Plan(f.plan); err != nil {
+			t.Fatal(err)
+		}
+		fake.Launches = nil
+		for name, c := range map[string]struct {
+			backward bool
+			err      error
+		}{
+			"GateUp": {false, l.GateUp(f.gateUp)}, "Down": {false, l.Down(f.down)},
+			"ExpertsBackward": {true, l.ExpertsBackward(v.experts)}, "RowsBackward": {true, l.RowsBackward(v.rows)},
+		} {
+			if ok := c.err == nil; ok != (c.backward == backward) {
+				t.Errorf("%s on a plan for backward %v: %v", name, backward, c.err)
+			}
+		}
+		for _, kernel := range fake.Launches {
+			if strings.Contains(kernel, "_fwd_") == backward {
+				t.Errorf("a plan for backward %v: launched %s", backward, kernel)
+			}
+		}
+	}
+}
+
 // Every entry of the table is chosen for some number of tokens of the first model.
 func TestBackwardTilingFor(t *testing.T) {
 	for tokens, most := range map[int]int{1: 64, 64: 64, 1024: 64, 2184: 64, 2185: 128, 4096: 128, 1 << 17: 128} {
-		if got := backwardTilingFor(tokens, 10, 512); got.Most != most {
+		if got := tilingFor(BackwardTilings[:], tokens, 10, 512); got.Most != most {
 			t.Errorf("%d tokens: tiles of %d, want %d", tokens, got.Most, most)
 		}
 	}

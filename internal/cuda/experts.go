@@ -6,17 +6,22 @@ package cuda
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/internal/cuda/driver"
 )
 
-// tilesOf are the tiles of a plan that this backend made.
-func tilesOf(r backend.Rows) (*tileSet, error) {
-	if t := r.Offsets.(*buffer).tiles; t != nil {
-		return t, nil
+// tilesOf are the tiles of a plan that this backend made, for the forward or for the backward.
+func tilesOf(r backend.Rows, backward bool) (*tileSet, error) {
+	t := r.Offsets.(*buffer).tiles
+	if t == nil {
+		return nil, errors.New("cuda: rows without tiles: need a plan that this backend made")
 	}
-	return nil, errors.New("cuda: rows without tiles: need a plan that this backend made")
+	if t.backward != backward {
+		return nil, fmt.Errorf("cuda: rows planned for backward %v: need a plan for backward %v", t.backward, backward)
+	}
+	return t, nil
 }
 
 // GateUp is R6 up to h.
@@ -24,7 +29,7 @@ func (l *layer) GateUp(a backend.GateUp) error {
 	if a.Rows.Tokens == 0 {
 		return nil
 	}
-	tiles, err := tilesOf(a.Rows)
+	tiles, err := tilesOf(a.Rows, false)
 	if err != nil {
 		return err
 	}
@@ -46,7 +51,7 @@ func (l *layer) Down(a backend.Down) error {
 	if a.Rows.Tokens == 0 {
 		return nil
 	}
-	tiles, err := tilesOf(a.Rows)
+	tiles, err := tilesOf(a.Rows, false)
 	if err != nil {
 		return err
 	}

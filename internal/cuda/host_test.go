@@ -227,7 +227,7 @@ func TestQueue(t *testing.T) {
 // Every entry of the table is chosen for some number of tokens of the first model, or is there to be compared with.
 func TestTilingFor(t *testing.T) {
 	for tokens, most := range map[int]int{1: 64, 64: 64, 1024: 64, 2184: 64, 2185: 128, 4369: 128, 4370: 176, 1 << 17: 176} {
-		if got := tilingFor(tokens, 10, 512); got.Most != most {
+		if got := tilingFor(Tilings[:], tokens, 10, 512); got.Most != most {
 			t.Errorf("%d tokens: tiles of %d, want %d", tokens, got.Most, most)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 // tileSet is how a plan's rows are cut into tiles, for the experts' kernels: a count, and from the sixteenth byte the tiles.
 type tileSet struct {
 	scratch
-	tiling *Tiling
+	tiling   *Tiling
+	backward bool
 }
 
 func (t *tileSet) count() pointer { return t.at }
@@ -22,18 +23,26 @@ func (t *tileSet) list() pointer  { return t.at + tileBytes }
 func (l *layer) Plan(a backend.Plan) error {
 	l.stages.Lock()
 	defer l.stages.Unlock()
-	tiling := l.tiling
-	if tiling == nil {
-		tiling = tilingFor(a.Rows.Tokens, l.TopK, l.Experts)
-	}
 	s := &launches{layer: l}
-	s.plan(a.Rows, i32(a.IDs), tiling)
+	s.plan(a.Rows, i32(a.IDs), a.Backward)
 	return s.err
 }
 
+// tilingFor is what the products of so many tokens are cut by.
+func (l *layer) tilingFor(tokens int, backward bool) *Tiling {
+	forced, table := l.tiling, Tilings[:]
+	if backward {
+		forced, table = l.backwardTiling, BackwardTilings[:]
+	}
+	if forced != nil {
+		return forced
+	}
+	return tilingFor(table, tokens, l.TopK, l.Experts)
+}
+
 // plan lays out the rows of ids, and cuts them into tiles.
-func (s *launches) plan(rows backend.Rows, ids pointer, tiling *Tiling) {
-	l, tokens, groups := s.layer, rows.Tokens, s.Experts+1
+func (s *launches) plan(rows backend.Rows, ids pointer, backward bool) {
+	l, tokens, groups, tiling := s.layer, rows.Tokens, s.Experts+1, s.tilingFor(rows.Tokens, backward)
 	offsets := rows.Offsets.(*buffer)
 	if s.err != nil {
 		return
@@ -50,7 +59,7 @@ func (s *launches) plan(rows backend.Rows, ids pointer, tiling *Tiling) {
 	if s.err != nil {
 		return
 	}
-	t.tiling = tiling
+	t.tiling, t.backward = tiling, backward
 	p := planParams{ids: ids, offsets: offsets.at, token: i32(rows.Token), slot: i32(rows.Slot), row: i32(rows.Row),
 		tiles: t.list(), tileCount: t.count(), tokens: l.count(tokens), experts: int32(l.Experts),
 		slots: int32(l.TopK), shared: l.shared(), tileMost: int32(tiling.Most), tileStep: int32(tiling.Step), tileCluster: int32(tiling.Cluster)}

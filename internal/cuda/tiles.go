@@ -33,14 +33,14 @@ func (t Tiling) String() string {
 	return fmt.Sprintf("%d weight rows by up to %d tokens in steps of %d, %d stages, clusters of %d", copyRows*t.Copies, t.Most, t.Step, t.Stages, t.Cluster)
 }
 
-// tilingFor chooses for so many tokens: tiles that hold half as many rows again as an expert has on average.
-func tilingFor(tokens, topK, experts int) *Tiling {
-	for i := range Tilings {
-		if t := &Tilings[i]; 2*t.Most*experts >= 3*tokens*topK {
+// tilingFor chooses from a table for so many tokens: tiles that hold half as many rows again as an expert has on average.
+func tilingFor(table []Tiling, tokens, topK, experts int) *Tiling {
+	for i := range table {
+		if t := &table[i]; 2*t.Most*experts >= 3*tokens*topK {
 			return t
 		}
 	}
-	return &Tilings[len(Tilings)-1]
+	return &table[len(table)-1]
 }
 
 // The numbers that kernels were compiled with.

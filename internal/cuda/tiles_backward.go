@@ -13,16 +13,6 @@ var BackwardTilings = [...]Tiling{
 	{2, 128, 16, 4, 1, image.ExpertsGateUpBwd2x128Bf16, image.ExpertsDownBwd2x128Bf16},
 }
 
-// backwardTilingFor chooses as tilingFor does.
-func backwardTilingFor(tokens, topK, experts int) *Tiling {
-	for i := range BackwardTilings {
-		if t := &BackwardTilings[i]; 2*t.Most*experts >= 3*tokens*topK {
-			return t
-		}
-	}
-	return &BackwardTilings[len(BackwardTilings)-1]
-}
-
 // What the backward's kernels were compiled with.
 const (
 	treeThreads  = 128
