@@ -316,9 +316,12 @@ func (f *fold) fold(s *launches, kernel int, out, sums pointer, whole bool) {
 	l := f.l
 	index := f.index(s, whole, kernel == image.FoldExpertsBf16)
 	routed, shared := max(1, l.Width), max(1, l.SharedWidth)
-	p := foldParams{routed: s.everywhere(pad(routed), contract.FoldSegment), shared: s.everywhere(pad(shared), contract.FoldSegment),
-		toHidden: s.everywhere(pad(l.Hidden), foldOutRows), toWidth: s.everywhere(pad(routed), foldOutRows),
-		toShared: s.everywhere(pad(shared), foldOutRows), out: out, sums: sums,
+	to := func(width int) driver.TensorMap { return s.everywhere(2*pad(width), foldOutRows, 1) }
+	if kernel == image.FoldExpertsF32 {
+		to = func(width int) driver.TensorMap { return s.everywhere(16*ceil(width, 4), foldSlabRows, foldSlabStrips) }
+	}
+	p := foldParams{routed: s.everywhere(2*pad(routed), contract.FoldSegment, 1), shared: s.everywhere(2*pad(shared), contract.FoldSegment, 1),
+		toHidden: to(l.Hidden), toWidth: to(routed), toShared: to(shared), out: out, sums: sums,
 		order: index.order, state: index.state, rows: index.rows, places: index.places, experts: int32(l.Experts), hidden: int32(l.Hidden),
 		width: int32(l.Width), sharedWidth: int32(l.SharedWidth), hiddenPitch: index.hidden, widthPitch: index.width, sharedPitch: index.sharedWidth}
 	run(s, kernel, [3]int{l.gpu.Processors}, foldThreads, foldShared, &p)
@@ -378,20 +381,24 @@ func (f *fold) index(s *launches, whole, every bool) *foldIndexParams {
 	return p
 }
 
-// everywhere describes all memory from 2^30 on as so many rows of a width, from any address on: x counts within steps of 2^30 bytes, so
-// that one map serves every buffer.
-func (s *launches) everywhere(width, rows int) driver.TensorMap {
+// everywhere describes all memory from 2^30 on as so many rows of a pitch in bytes, from any address on, a strip of 128 bytes of each or
+// several beside one another: x counts within steps of 2^30 bytes, so that one map serves every buffer. Where a matrix's rows are not of
+// whole chunks, no kernel uses the map.
+func (s *launches) everywhere(pitch, rows, strips int) driver.TensorMap {
 	if s.err != nil {
 		return driver.TensorMap{}
 	}
 	const step, strip = 1 << 30, 64
+	t := driver.Tensor{At: step, Sizes: sizes(step/2+strip, rows, 1<<20), Strides: sizes(pitch, step), Box: []uint32{strip, uint32(rows), 1}}
+	if strips > 1 {
+		t.Sizes, t.Strides, t.Box = sizes(step/2+strip, rows, strips, 1<<20), sizes(pitch, 2*strip, step), []uint32{strip, uint32(rows), uint32(strips), 1}
+	}
 	var m driver.TensorMap
-	m, s.err = s.gpu.NewTensorMap(driver.Tensor{At: step, Sizes: sizes(step/2+strip, rows, 1<<20), Strides: sizes(2*width, step),
-		Box: []uint32{strip, uint32(rows), 1}})
+	m, s.err = s.gpu.NewTensorMap(t)
 	return m
 }
 
-// foldShared is the shared memory of the products.
+// foldShared is the shared memory of the products: the same for both, of which FP32's has half the stages' and more on its way.
 const foldShared = 1024 + foldStages*foldStageBytes + foldBarsBytes + foldStagedBytes
 
 // release lets go of the calls: whoever has their memory next comes later in the stream.

@@ -53,14 +53,14 @@ struct FoldIndexParams {
     int experts, shared_group, hidden, width, shared_width, blocks;
 };
 
-// The copy engine's map of all of the GPU's memory from 2^30 on: 64 columns by 32 rows of a width, or by 64 for gradients, from any
-// address. Its third coordinate counts steps of map_step bytes.
+// The copy engine's map of all of the GPU's memory from 2^30 on: 128 bytes of each of some rows, from any address; for FP32 gradients
+// four times that, beside one another. Its last coordinate counts steps of map_step bytes.
 constexpr uint64_t map_step = 1 << 30;
 
 // FoldParams is the products.
 struct FoldParams {
     TensorMap routed, shared;                 // of all memory, by the pitch of the laid rows
-    TensorMap to_hidden, to_width, to_shared; // and of BF16 gradients: gate's and up's, down's, the shared expert's down's
+    TensorMap to_hidden, to_width, to_shared; // and of gradients: gate's and up's, down's, the shared expert's down's
     void *const *out;                         // [E+1,3]: gate, up, down
     const float *const *sums;                 // the same, which the products are added to; null for +0
     const FoldWork *order;

@@ -7,6 +7,7 @@
 // gathered by token, the other laid in the plan's order. Four producer warps fill stages by the index of fold_index.cu; two warpgroups
 // multiply a half of the piece each.
 
+#include "fold_slabs.cuh"
 #include "fold_store.cuh"
 #include "wgmma_gen.cuh"
 
@@ -21,24 +22,25 @@ __device__ __forceinline__ void direct(const TensorMap *all, uint32_t to, uint32
 }
 
 // Producer is one thread of the four warps that fill stages.
-struct Producer {
+template <class T> struct Producer {
     const FoldParams &p;
-    Ring ring;
+    Ring<T> ring;
     int thread, warp, lane;
 
-    // Of the piece: its matrix, the operands' first columns, the laid rows' width and how many strips of them it takes.
-    int matrix, laid, gathered, width, strips;
+    // Of the piece: the operands' first columns, the laid rows' width and how many strips of them it takes.
+    int laid, gathered, width, strips;
     const TensorMap *map;
 
-    __device__ __forceinline__ Producer(const FoldParams &params, const Ring &r) : p(params), ring(r) {
+    __device__ __forceinline__ Producer(const FoldParams &params, const Ring<T> &r) : p(params), ring(r) {
         thread = threadIdx.x - consumers, warp = thread >> 5, lane = thread & 31;
     }
 
-    // start waits for a free stage and gives it a header; the copy engine will bring so many bytes.
-    __device__ __forceinline__ void start(Header h, int bytes) const {
+    // start waits for a free stage and gives it a header, and that of the next piece; the copy engine will bring so many bytes.
+    __device__ __forceinline__ void start(Header h, Header next, int bytes) const {
         ptx::barrier_wait(ring.empty(), ring.phase ^ 1);
         if (thread != 0) return;
         ptx::store_shared16(ring.header(), make_uint4(h.group, h.flags, h.row, h.column));
+        if (ring.sums) ptx::store_shared16(ring.next_header(), make_uint4(next.group, next.flags, next.row, next.column));
         if (bytes > 0) ptx::barrier_expect(ring.full(), bytes);
         else ptx::barrier_arrive(ring.full());
     }
@@ -62,10 +64,10 @@ struct Producer {
         if (is_together) { // a strip to a warp
             uint64_t first = __shfl_sync(~0u, row, 16);
             auto from = reinterpret_cast<const bf16_t *>(first) + laid + warp * strip;
-            if (lane == 0 && warp < strips) direct(map, ring.laid() + warp * strip_bytes + k * segment_bytes, ring.full(), from);
+            if (lane == 0 && warp < strips) direct(map, ring.laid() + warp * ring.strip_bytes + k * segment_bytes, ring.full(), from);
         } else {
             int column = laid + lane * 8;
-            to += ring.laid() + (lane >> 3) * strip_bytes;
+            to += ring.laid() + (lane >> 3) * ring.strip_bytes;
 #pragma unroll
             for (int r = 0; r < 8; r++) {
                 auto from = reinterpret_cast<const bf16_t *>(__shfl_sync(~0u, row, r));
@@ -74,7 +76,7 @@ struct Producer {
             }
         }
         int column = gathered + (lane & 15) * 8;
-        to = ring.gathered() + ((lane & 15) >> 3) * strip_bytes + k * segment_bytes + 8 * warp * 128;
+        to = ring.gathered() + ((lane & 15) >> 3) * ring.strip_bytes + k * segment_bytes + 8 * warp * 128;
 #pragma unroll
         for (int i = 0; i < 8; i += 2) {
             int r = i + (lane >> 4);
@@ -111,6 +113,12 @@ struct Producer {
             int part = lane / 8 == 1 ? (m < 2 ? part_x : part_dy) : part_dgate + m;
             return Index{p.rows + part * p.places + work.z + mine, lane < 18 ? work.y - mine : 0};
         };
+        auto header_of = [&](int piece, int4 work) { // but for what is of a stage
+            int i = place_of(piece), m = i / pieces_of(piece);
+            i %= pieces_of(piece);
+            int laid = i / gathered_blocks * laid_columns, gathered = i % gathered_blocks * gathered_columns;
+            return Header{piece < all ? work.x : -1, m, m < 2 ? laid : gathered, m < 2 ? gathered : laid};
+        };
         int piece = blockIdx.x, next = piece + gridDim.x;
         int4 work = work_of(piece);
         Index index = index_of(piece, work);
@@ -120,32 +128,36 @@ struct Producer {
         for (int turn = 0; piece < all; turn ^= 1) {
             int then = thread == 0 ? atomicAdd(&p.state->next, 1) : 0;
             int4 next_work = work_of(next);
-            int i = place_of(piece), pieces = pieces_of(piece);
-            matrix = i / pieces, i %= pieces;
-            laid = i / gathered_blocks * laid_columns, gathered = i % gathered_blocks * gathered_columns;
+            Header header = header_of(piece, work), next_header = header_of(next, next_work);
+            laid = header.matrix() < 2 ? header.row : header.column, gathered = header.matrix() < 2 ? header.column : header.row;
             bool is_shared = piece < shared_all;
             width = is_shared ? p.shared_pitch : p.width_pitch, map = is_shared ? &p.shared : &p.routed;
             strips = min(laid_columns / strip, ceil(width - laid, strip));
             int segments = max(1, ceil(work.y, segment_rows));
             for (int s = 0; s < segments; s += ahead_segments) {
 #pragma unroll
-                for (int k = 0; k < ahead_segments; k += stage_segments) {
-                    int at = s + k, n = min(stage_segments, segments - at);
+                for (int k = 0; k < ahead_segments; k += hand_segments) {
+                    int at = s + k, n = min(hand_segments, segments - at);
                     if (n <= 0) break;
-                    bool first = together(places[k]), second = n > 1 && together(places[k + 1]), is_last = at + n == segments;
+                    bool engine[hand_segments] = {together(places[k]), n > 1 && together(places[k + 1])}, is_last = at + n == segments;
                     if (is_last) index = index_of(next, next_work);
                     int from = is_last ? 0 : at + ahead_segments - k; // what slot 0 is to hold
-                    uint64_t upcoming[stage_segments] = {index.look(from + k), index.look(from + k + 1)};
-                    start(Header{work.x, matrix | (at == 0) << 2 | is_last << 3 | n << 4, matrix < 2 ? laid : gathered, matrix < 2 ? gathered : laid},
-                          (first + second) * strips * segment_bytes);
-                    fill(0, places[k], first);
-                    if (n > 1) fill(1, places[k + 1], second);
-                    finish();
+                    uint64_t upcoming[hand_segments] = {index.look(from + k), index.look(from + k + 1)};
+                    Header h = header;
+                    h.flags |= (at == 0) << 2 | is_last << 3 | (at == 0) << 4 | n << 5;
+#pragma unroll
+                    for (int j = 0; j < hand_segments; j += ring.segments) {
+                        if (j >= n) break;
+                        start(h, next_header, (ring.segments > 1 ? engine[0] + engine[1] : engine[j]) * strips * segment_bytes);
+                        fill(0, places[k + j], engine[j]);
+                        if (ring.segments > 1 && n > 1) fill(1, places[k + 1], engine[1]);
+                        finish();
+                    }
                     places[k] = upcoming[0], places[k + 1] = upcoming[1];
                     if (is_last) { // the other slots
 #pragma unroll
                         for (int j = 0; j < ahead_segments; j++)
-                            if (j / stage_segments != k / stage_segments) places[j] = index.look(j);
+                            if (j / hand_segments != k / hand_segments) places[j] = index.look(j);
                     }
                 }
             }
@@ -154,7 +166,7 @@ struct Producer {
             piece = next, next = ptx::load_shared4(ring.piece(turn));
             work = next_work;
         }
-        start(Header{-1, 0, 0, 0}, 0);
+        start(Header{-1, 0, 0, 0}, Header{-1, 0, 0, 0}, 0);
         finish();
         ptx::copy_wait();
     }
@@ -164,21 +176,24 @@ struct Producer {
 // Gate and up are laid columns by gathered ones; down is gathered ones by laid ones. Quarter q is 64 columns of block q/2.
 struct Operands {
     uint32_t a, b, a_step, b_step; // of the first block, and from block to block
-    __device__ __forceinline__ Operands(int group, bool down) {
-        a = (down ? laid_bytes + group * strip_bytes : 2 * group * strip_bytes) >> 4, a_step = down ? 0 : strip_bytes >> 4;
-        b = (down ? 0 : laid_bytes) >> 4, b_step = down ? 2 * strip_bytes >> 4 : 0;
+    template <class R> __device__ __forceinline__ Operands(const R &, int group, bool down) {
+        a = (down ? R::laid_bytes + group * R::strip_bytes : 2 * group * R::strip_bytes) >> 4, a_step = down ? 0 : R::strip_bytes >> 4;
+        b = (down ? 0 : R::laid_bytes) >> 4, b_step = down ? 2 * R::strip_bytes >> 4 : 0;
     }
 };
 
 // descriptor of an operand whose rows lie next to one another, 64 of them: from 8 terms to the next 8 are 1024 bytes.
 __device__ __forceinline__ uint64_t descriptor(uint32_t at) { return uint64_t(1024 >> 4 | 1 << 30) << 32 | at; }
 
-// multiply_add adds the products of a stage's segments to the sums: quarters, one multiplied while the one before is added.
-template <int segments> __device__ __forceinline__ void multiply_add(float *acc, float (&product)[2][half / 2], const Operands &of, uint32_t stage) {
+// multiply_add adds the products of some segments to the sums: quarters, one multiplied while the one before is added. The segments lie from
+// the ring's stage on, which is full; it waits for a second stage, and gives each back.
+template <int segments, class R>
+__device__ __forceinline__ void multiply_add(float *acc, float (&product)[2][half / 2], const Operands &of, R &ring, int lane) {
+    uint32_t stage = ring.laid() >> 4;
     auto multiply = [&](int i) { // quarter i%4 of segment i/4; 16 terms are 2048 bytes
-        int q = i % 4;
-        uint32_t a = of.a + stage + q / 2 * of.a_step + i / 4 * (segment_bytes >> 4);
-        uint32_t b = of.b + stage + q / 2 * of.b_step + q % 2 * (strip_bytes >> 4) + i / 4 * (segment_bytes >> 4);
+        int q = i % 4, among = i / 4 % R::segments;
+        uint32_t a = of.a + stage + q / 2 * of.a_step + among * (segment_bytes >> 4);
+        uint32_t b = of.b + stage + q / 2 * of.b_step + q % 2 * (R::strip_bytes >> 4) + among * (segment_bytes >> 4);
         ptx::wgmma_fence();
         wgmma<strip, 1, 1>::step(product[i % 2], descriptor(a), descriptor(b), 0);
         wgmma<strip, 1, 1>::step(product[i % 2], descriptor(a + 128), descriptor(b + 128), 1);
@@ -187,25 +202,44 @@ template <int segments> __device__ __forceinline__ void multiply_add(float *acc,
     multiply(0);
 #pragma unroll
     for (int i = 0; i < 4 * segments; i++) {
+        bool ends = (i + 1) % (4 * R::segments) == 0 || i + 1 == 4 * segments; // the stage
+        uint32_t empty = ring.empty();
+        if (ends) ring.next();
         if (i + 1 < 4 * segments) {
+            if (ends) {
+                ptx::barrier_wait(ring.full(), ring.phase);
+                ptx::fence_async(); // gathered rows are ordinary writes
+                stage = ring.laid() >> 4;
+            }
             multiply(i + 1);
             ptx::wgmma_wait<1>();
         } else {
             ptx::wgmma_wait<0>();
+        }
+        if (ends) {
+            __syncwarp();
+            if (lane == 0) ptx::barrier_arrive(empty);
         }
 #pragma unroll
         for (int k = 0; k < half / 2; k++) acc[i % 4 * half / 2 + k] = __fadd_rn(acc[i % 4 * half / 2 + k], product[i % 2][k]);
     }
 }
 
-// consume makes what the gradients are written as: float, which are added to in place; or bf16_t.
-template <class T> __device__ __forceinline__ void consume(const FoldParams &p, Ring ring) {
-    int group = __shfl_sync(~0u, threadIdx.x >> 7, 0), warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31;
-    auto read = [](uint32_t from) {
+// Consumer is one thread of the two warpgroups that make gradients as T.
+template <class T> struct Consumer {
+    const FoldParams &p;
+    Ring<T> ring;
+    int group, warp, lane; // the warpgroup, and the warp in it
+    float acc[2 * half], product[2][half / 2];
+
+    __device__ __forceinline__ Consumer(const FoldParams &params, const Ring<T> &r) : p(params), ring(r), acc{}, product{} {
+        group = __shfl_sync(~0u, threadIdx.x >> 7, 0), warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31;
+    }
+    static __device__ __forceinline__ Header read(uint32_t from) {
         uint4 v = ptx::load_shared16(from);
         return Header{int(v.x), int(v.y), int(v.z), int(v.w)};
-    };
-    auto place = [&](Header h) {
+    }
+    __device__ __forceinline__ Place place(Header h) const {
         bool down = h.matrix() == 2;
         int width = h.group == p.experts ? p.shared_width : p.width;
         Place at{down ? p.hidden : width, down ? width : p.hidden, warp, lane};
@@ -215,54 +249,87 @@ template <class T> __device__ __forceinline__ void consume(const FoldParams &p, 
             at.column[m] = h.column + (down ? m * half_columns : 0);
         }
         return at;
-    };
-    float acc[2 * half] = {}, product[2][half / 2] = {};
-    Operands of(group, false);
-    for (;;) {
-        ptx::barrier_wait(ring.full(), ring.phase);
-        Header h = read(ring.header());
-        if (h.group < 0) break;
-        if (h.first()) {
-            of = Operands(group, __shfl_sync(~0u, h.matrix(), 0) == 2);
-#pragma unroll
-            for (int i = 0; i < 2 * half; i++) acc[i] = 0.f;
-            if (p.sums != nullptr) load(acc, p.sums[3 * h.group + h.matrix()], place(h));
-        }
-        if (h.last() && p.sums != nullptr) { // what comes next may be there to be looked at
-            Ring then = ring;
-            then.next();
-            if (ptx::barrier_test(then.full(), then.phase)) {
-                Header n = read(then.header());
-                if (n.group >= 0) prefetch(p.sums[3 * n.group + n.matrix()], place(n));
-            }
-        }
-        ptx::fence_async(); // gathered rows are ordinary writes
-        if (h.segments() > 1) multiply_add<2>(acc, product, of, ring.laid() >> 4);
-        else multiply_add<1>(acc, product, of, ring.laid() >> 4);
-        __syncwarp();
-        if (lane == 0) ptx::barrier_arrive(ring.empty());
-        ring.next();
-        if (h.last()) {
-            const TensorMap *map = h.matrix() < 2 ? &p.to_hidden : h.group == p.experts ? &p.to_shared : &p.to_width;
-            store(acc, static_cast<T *>(p.out[3 * h.group + h.matrix()]), map, place(h), ring.staging(group), group);
-        }
     }
-    if constexpr (sizeof(T) == 2) ptx::store_wait();
-}
+    __device__ __forceinline__ const TensorMap *map(Header h) const {
+        return h.matrix() < 2 ? &p.to_hidden : h.group == p.experts ? &p.to_shared : &p.to_width;
+    }
+    __device__ __forceinline__ Operands operands(Header h) const { return Operands(ring, group, __shfl_sync(~0u, h.matrix(), 0) == 2); }
+    __device__ __forceinline__ void multiply(Header h, const Operands &of) {
+        ptx::fence_async(); // gathered rows are ordinary writes
+        if (h.segments() > 1) multiply_add<2>(acc, product, of, ring, lane);
+        else multiply_add<1>(acc, product, of, ring, lane);
+    }
+
+    // write makes BF16 gradients, of sums that begin with p.sums.
+    __device__ __forceinline__ void write() {
+        Operands of = operands(Header{});
+        for (;;) {
+            ptx::barrier_wait(ring.full(), ring.phase);
+            Header h = read(ring.header());
+            if (h.group < 0) break;
+            if (h.first()) {
+                of = operands(h);
+#pragma unroll
+                for (int i = 0; i < 2 * half; i++) acc[i] = 0.f;
+                if (p.sums != nullptr) load(acc, p.sums[3 * h.group + h.matrix()], place(h));
+            }
+            if (h.last() && p.sums != nullptr) { // what comes next may be there to be looked at
+                Ring<T> then = ring;
+                then.next();
+                if (ptx::barrier_test(then.full(), then.phase)) {
+                    Header n = read(then.header());
+                    if (n.group >= 0) prefetch(p.sums[3 * n.group + n.matrix()], place(n));
+                }
+            }
+            multiply(h, of);
+            if (h.last()) store(acc, static_cast<bf16_t *>(p.out[3 * h.group + h.matrix()]), map(h), place(h), ring.room(4 * group), group);
+        }
+        ptx::store_wait();
+    }
+
+    // add adds to FP32 gradients in place.
+    __device__ __forceinline__ void add() {
+        Operands of = operands(Header{});
+        Slabs slabs(ring.room(4 * group + warp), ring.arrived(4 * group + warp), lane);
+        auto sums_of = [&](Header h) {
+            if (h.group < 0) return Sums{};
+            return Sums(static_cast<float *>(p.out[3 * h.group + h.matrix()]), map(h), place(h));
+        };
+        Header now{-1, 0, 0, 0}; // what acc is of
+        for (;;) {
+            ptx::barrier_wait(ring.full(), ring.phase);
+            Header h = read(ring.header()), next = read(ring.next_header());
+            if (h.first()) {
+                Sums sums = sums_of(h);
+                if (now.group < 0) slabs.ask(sums);
+                slabs.exchange(acc, sums_of(now), sums);
+                of = operands(h), now = h;
+            }
+            if (h.group < 0) break;
+            multiply(h, of);
+            if (h.asks()) slabs.ask(sums_of(next));
+        }
+        slabs.exchange(acc, sums_of(now), Sums{});
+        ptx::store_wait();
+    }
+};
 
 template <class T> __device__ __forceinline__ void experts(const FoldParams &p) {
     extern __shared__ char shared[];
-    Ring ring(shared);
+    Ring<T> ring(shared);
     ring.init();
     ptx::wait_before();
     ptx::start_next();
     if (threadIdx.x >= consumers) {
         ptx::registers_down<72>();
         ptx::fence_async_memory();
-        Producer(p, ring).run();
+        Producer<T>(p, ring).run();
     } else {
         ptx::registers_up<216>();
-        consume<T>(p, ring);
+        ptx::fence_async_memory();
+        Consumer<T> consumer(p, ring);
+        if constexpr (ring.sums) consumer.add();
+        else consumer.write();
     }
 }
 

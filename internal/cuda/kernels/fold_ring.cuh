@@ -1,7 +1,8 @@
 // Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
 
-// The pipeline of the weights' gradients. A stage holds up to two segments of a stream: 64 rows of the laid operand (dg, du, hw: 256
-// columns to a piece) and of the gathered one (x, dy: 128 columns), in strips of 64 columns, swizzled over 128 bytes.
+// The pipeline of the weights' gradients. A stage holds one or two segments of a stream: 32 rows each of the laid operand (dg, du, hw:
+// 256 columns to a piece) and of the gathered one (x, dy: 128 columns), in strips of 64 columns, swizzled over 128 bytes. Behind the
+// stages there is room for gradients on their way.
 
 #pragma once
 
@@ -12,11 +13,11 @@ namespace fold {
 
 constexpr int consumers = 256, producers = 128, threads = consumers + producers;
 constexpr int laid_columns = 256, gathered_columns = 128; // of a piece
-constexpr int strip = 64, stage_segments = 2;
-constexpr int segment_bytes = segment_rows * 2 * strip, strip_bytes = stage_segments * segment_bytes; // of a strip
-constexpr int laid_bytes = laid_columns / strip * strip_bytes, stage_bytes = laid_bytes + gathered_columns / strip * strip_bytes;
-constexpr int stages = 4, bars_bytes = 512;
-constexpr int out_bytes = 64 * 2 * strip, staging_bytes = 2 * out_bytes; // of a warpgroup's gradients on their way out: two strips of 64 rows
+constexpr int strip = 64, hand_segments = 2;            // that are multiplied in one go
+constexpr int segment_bytes = segment_rows * 2 * strip; // of a strip
+constexpr int stages = 4, bars_bytes = 640;
+constexpr int out_bytes = 64 * 2 * strip;            // of a strip of BF16 gradients: 64 rows
+constexpr int slab_rows = 16, slab_bytes = 16 * 512; // of FP32 sums: a warp's rows of a block by 128 columns, in four strips
 
 // Where an address is on a map of all memory.
 __device__ __forceinline__ int map_x(uint64_t address) { return int(address % map_step / 2); }
@@ -24,7 +25,8 @@ __device__ __forceinline__ int map_z(uint64_t address) { return int(address / ma
 
 __device__ __forceinline__ int ceil(int n, int by) { return (n + by - 1) / by; }
 
-// Header says what a stage is: which piece, how many segments, and whether they are the piece's first or last.
+// Header says what a stage is: which piece, how many segments from it on are multiplied in one go, and whether they are the piece's first
+// or last.
 struct Header {
     int group; // -1 after the last
     int flags;
@@ -32,25 +34,36 @@ struct Header {
     __device__ __forceinline__ int matrix() const { return flags & 3; } // 0 gate, 1 up, 2 down
     __device__ __forceinline__ bool first() const { return flags & 4; }
     __device__ __forceinline__ bool last() const { return flags & 8; }
-    __device__ __forceinline__ int segments() const { return flags >> 4; }
+    // asks says that the next piece's sums are to be asked for after these segments, the first; with a bit of its own, so that the
+    // compiler does not keep what that takes over the products.
+    __device__ __forceinline__ bool asks() const { return flags & 16; }
+    __device__ __forceinline__ int segments() const { return flags >> 5; }
 };
 
-struct Ring {
+// Ring is of a kernel that writes gradients as T. BF16 has two segments to a stage; FP32 has one, and so much more room behind.
+template <class T> struct Ring {
+    static constexpr bool sums = sizeof(T) == 4;
+    static constexpr int segments = sums ? 1 : hand_segments, strip_bytes = segments * segment_bytes;
+    static constexpr int laid_bytes = laid_columns / strip * strip_bytes, stage_bytes = laid_bytes + gathered_columns / strip * strip_bytes;
+    static constexpr int warp_room = sums ? 2 * slab_bytes : out_bytes / 2, room_bytes = consumers / 32 * warp_room;
+
     uint32_t base, bars;
     int stage = 0;
     uint32_t phase = 0;
 
     __device__ __forceinline__ explicit Ring(const void *shared) {
         base = (ptx::shared_address(shared) + 1023) & ~1023u;
-        bars = base + stages * stage_bytes + 2 * staging_bytes;
+        bars = base + stages * stage_bytes + room_bytes;
     }
     __device__ __forceinline__ uint32_t laid() const { return base + stage * stage_bytes; }
     __device__ __forceinline__ uint32_t gathered() const { return laid() + laid_bytes; }
     __device__ __forceinline__ uint32_t full() const { return bars + 8 * stage; }
     __device__ __forceinline__ uint32_t empty() const { return bars + 64 + 8 * stage; }
-    __device__ __forceinline__ uint32_t header() const { return bars + 128 + 16 * stage; }
+    __device__ __forceinline__ uint32_t header() const { return bars + 128 + 32 * stage; }
+    __device__ __forceinline__ uint32_t next_header() const { return header() + 16; } // of the piece after this one
     __device__ __forceinline__ uint32_t piece(int turn) const { return bars + 256 + 4 * turn; }
-    __device__ __forceinline__ uint32_t staging(int group) const { return base + stages * stage_bytes + group * staging_bytes; }
+    __device__ __forceinline__ uint32_t arrived(int warp) const { return bars + 384 + 16 * warp; } // its slabs, a barrier each
+    __device__ __forceinline__ uint32_t room(int warp) const { return base + stages * stage_bytes + warp * warp_room; }
     __device__ __forceinline__ void next() {
         if (++stage == stages) stage = 0, phase ^= 1;
     }
@@ -60,10 +73,14 @@ struct Ring {
                 ptx::barrier_init(bars + 8 * s, producers + 1);
                 ptx::barrier_init(bars + 64 + 8 * s, consumers / 32);
             }
+            for (int i = 0; sums && i < 2 * consumers / 32; i++) ptx::barrier_init(bars + 384 + 8 * i, 1);
             ptx::barrier_init_fence();
         }
         __syncthreads();
     }
 };
+
+static_assert(stages * Ring<float>::stage_bytes + Ring<float>::room_bytes == stages * Ring<bf16_t>::stage_bytes + Ring<bf16_t>::room_bytes,
+              "foldShared is of both");
 
 } // namespace fold

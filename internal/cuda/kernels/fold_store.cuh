@@ -1,6 +1,6 @@
 // Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
 
-// The way of a warpgroup's sums from and to the gradients.
+// The way of a warpgroup's sums to BF16 gradients, and from FP32 sums beside them.
 
 #pragma once
 
@@ -64,39 +64,6 @@ __device__ __forceinline__ void prefetch(const float *from, const Place &at) {
         ptx::prefetch_bulk(from + int64_t(row) * at.columns + column, 4 * half_columns);
 }
 
-// store in FP32 goes through shared memory, eight rows of a warp at a time, so that 512 bytes of a row are written together. In row i
-// there, the place of 32 bytes is turned by i, against bank conflicts.
-__device__ __forceinline__ void store(const float *acc, float *to, const TensorMap *, const Place &at, uint32_t staging, int) {
-    constexpr int pitch = 4 * half_columns;
-    static_assert(4 * 8 * pitch <= staging_bytes);
-    bool even = at.columns % 4 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0;
-    staging += at.warp * 8 * pitch;
-    uint32_t mine = staging + at.lane / 4 * pitch + at.lane % 4 * 8, turn = at.lane / 4 % 4 * 32;
-#pragma unroll
-    for (int m = 0; m < 2; m++) {
-        if (!at.whole(m) || !even) {
-            each_inside(at, m, [&](int i, int64_t offset) { to[offset] = acc[i]; });
-            continue;
-        }
-        float *corner = to + int64_t(at.row[m] + at.warp * 16) * at.columns + at.column[m] + 4 * at.lane;
-#pragma unroll
-        for (int eight = 0; eight < 2; eight++) {
-            __syncwarp();
-#pragma unroll
-            for (int j = 0; j < half; j += 4) {
-                const float *v = acc + m * half + j + 2 * eight;
-                ptx::store_shared8(mine + (j * 8 ^ turn), v[0], v[1]);
-            }
-            __syncwarp();
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                uint4 v = ptx::load_shared16(staging + i * pitch + (16 * at.lane ^ i % 4 * 32));
-                __stcs(reinterpret_cast<uint4 *>(corner + int64_t(8 * eight + i) * at.columns), v);
-            }
-        }
-    }
-}
-
 // stage puts a strip of a block, 64 rows by 64 columns, into shared memory, cast and swizzled.
 __device__ __forceinline__ void stage(const float *sums, int warp, int lane, uint32_t to) {
     int row = warp * 16 + lane % 16;
@@ -119,7 +86,7 @@ __device__ __forceinline__ void stage(const float *sums, int warp, int lane, uin
     }
 }
 
-// store in BF16 goes through shared memory by the copy engine, a strip at a time, and does not wait until they are written; map is of all
+// store goes through shared memory by the copy engine, a strip at a time, and does not wait until they are written; map is of all
 // memory, by the matrix's pitch.
 __device__ __forceinline__ void store(const float *acc, bf16_t *to, const TensorMap *map, const Place &at, uint32_t staging, int group) {
     bool engine = threadIdx.x % 128 == 0, even = 2 * at.columns % 16 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0;
