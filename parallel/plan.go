@@ -54,6 +54,15 @@ func shares(ranks, n int) []contract.Range {
 	return all
 }
 
+// Columns are the columns' even parts of the tokens from one to another, in order.
+func (g Grid) Columns(from, to int) []contract.Range {
+	all := shares(g.EP, to-from)
+	for i := range all {
+		all[i].From, all[i].To = all[i].From+from, all[i].To+from
+	}
+	return all
+}
+
 // Experts is what an expert-parallel rank owns of E experts.
 func (g Grid) Experts(ep, experts int) contract.Range { return share(ep, g.EP, experts) }
 
