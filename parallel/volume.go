@@ -53,6 +53,7 @@ func (v Volume) Textbook(g Grid, tokens, hidden int) int64 {
 type PerToken struct {
 	Forward  float64            `json:"forward"`
 	Backward float64            `json:"backward"`
+	All      float64            `json:"all"`      // the gradients that Flush gathers too
 	Textbook float64            `json:"textbook"` // of the forward, and again of the backward: see Volume
 	Of       map[string]float64 `json:"of"`       // by what is sent
 }
@@ -61,9 +62,12 @@ type PerToken struct {
 func (v Volume) PerToken(g Grid, tokens, hidden int) *PerToken {
 	per := func(bytes int64) float64 { return float64(bytes) / float64(tokens) }
 	p := &PerToken{Forward: per(v.Forward()), Backward: per(v.Backward()), Textbook: per(v.Textbook(g, tokens, hidden)), Of: map[string]float64{}}
+	all := int64(0)
 	for what, bytes := range v {
 		p.Of[what] = per(bytes)
+		all += bytes
 	}
+	p.All = per(all)
 	return p
 }
 
@@ -75,8 +79,11 @@ func (p *PerToken) String() string {
 			parts = append(parts, fmt.Sprintf("%s %.0f", what, n))
 		}
 	}
-	return fmt.Sprintf("bytes between ranks a token: forward %.0f, backward %.0f (%s); the textbook's, which adds on the way: %.0f and as many",
-		p.Forward, p.Backward, strings.Join(parts, ", "), p.Textbook)
+	text := fmt.Sprintf("bytes between ranks a token: forward %.0f, backward %.0f (%s)", p.Forward, p.Backward, strings.Join(parts, ", "))
+	if n := p.Of["gradients"]; n > 0 {
+		text += fmt.Sprintf(", Flush's gradients %.0f", n)
+	}
+	return text + fmt.Sprintf("; the textbook's, which adds on the way: %.0f and as many", p.Textbook)
 }
 
 // Volume is what this rank has sent since it joined.

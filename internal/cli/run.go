@@ -65,12 +65,16 @@ Writes to --out, which appears whole or not at all:
 
 A digest is the SHA-256 of a line such as "BF16 [24,128]" and then the tensor's bytes; that of several tensors, the SHA-256 of lines "digest  name" sorted by name, as sha256sum prints them.
 
+On ranks each reads its part of the weights, and all read --in; the tokens of a call are shared out over the columns, and the first rank writes --out, which has every token and whole gradients: the same file whatever the grid.
+
 Examples:
 
     samebit run Qwen3-Next-80B-A3B-Instruct --layer 3 --in x.safetensors --out y.safetensors
     samebit run ckpt --layer 0 --in xdy.safetensors --backward --out all.safetensors
     samebit run ckpt --layer 0 --in xdy.safetensors --backward --backend ref --micro-batch 7 --out ref.safetensors
-    samebit compare all.safetensors ref.safetensors`
+    samebit compare all.safetensors ref.safetensors
+    samebit run ckpt --layer 0 --in xdy.safetensors --backward --tp 2 --ep 2 --out grid.safetensors
+    mpirun -np 4 samebit run ckpt --layer 0 --in xdy.safetensors --backward --tp 2 --out grid.safetensors`
 }
 
 // Run implements command.

@@ -49,7 +49,7 @@ func (w *worker) open() error {
 	o := w.options()
 	progress := w.progress("loading weights")
 	defer progress.Close()
-	o.Progress = progress.Set
+	o.Progress, o.Device = progress.Set, w.env.device
 	if w.rank != nil {
 		o.Ranks = w.rank
 	}
