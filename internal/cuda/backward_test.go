@@ -11,7 +11,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/host"
 	"github.com/samebit/samebit/internal/testgen"
@@ -200,50 +199,19 @@ func TestBackwardRepeats(t *testing.T) {
 // A graph of forward and backward, captured at one number of tokens, replays at any up to it.
 func TestBackwardGraph(t *testing.T) {
 	b := openGPU(t)
+	h := tinyShape.Hidden
 	for _, most := range []int{64, 600} {
 		p := newPair(t, b, tinyShape, loud(tinyShape, 5), false)
-		tokens, err := b.Alloc(backend.I32, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		set := func(n int) {
-			if err := b.Write(tokens, host.Bytes([]int32{int32(n)})); err != nil {
-				t.Fatal(err)
-			}
-		}
-		h := tinyShape.Hidden
 		f := newWork(t, b, tinyShape, testgen.Tokens(most, h, 1), nil, true)
 		w := newBackwardWork(t, b, tinyShape, f, upstream(most, tinyShape, 1))
-		p.have.tokens = i32(tokens)
-		set(most)
 		run := func() error { return errors.Join(f.run(p.have), w.run(p.have)) }
-		if err := run(); err != nil {
-			t.Fatal(err)
-		}
-		g, err := b.Capture(run)
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := read[contract.BF16](t, b, w.input.DX)
-		for _, n := range []int{most, 0, 1, most / 2, 7, most - 1, 33} {
+		replayCounts(t, b, p.have, most, run, w.input.DX, func(n int) []contract.BF16 {
 			x, dy := testgen.Tokens(most, h, uint64(n)), upstream(most, tinyShape, uint64(n))
 			if err := errors.Join(b.Write(f.route.X, host.Bytes(x)), b.Write(w.plan.DY, host.Bytes(dy))); err != nil {
 				t.Fatal(err)
 			}
-			set(n)
-			if err := g.Replay(); err != nil {
-				t.Fatal(err)
-			}
-			have := read[contract.BF16](t, b, w.input.DX)
-			want := backward(t, p.cpu, p.want, tinyShape, x[:n*h], dy[:n*h], nil)
-			if !slices.Equal(have[:n*h], want.dx) || !slices.Equal(have[n*h:], before[n*h:]) {
-				t.Errorf("%d of %d tokens: not what they are by themselves", n, most)
-			}
-			before = have
-		}
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
+			return backward(t, p.cpu, p.want, tinyShape, x[:n*h], dy[:n*h], nil).dx
+		})
 	}
 }
 

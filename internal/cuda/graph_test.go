@@ -5,7 +5,6 @@
 package cuda
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -15,53 +14,59 @@ import (
 	"github.com/samebit/samebit/internal/testgen"
 )
 
-// A graph captured at one number of tokens replays at any up to it, with other tokens and so other routes; the number is read
-// on the GPU. Rows behind are left alone.
+// replayCounts captures a graph of run at most tokens, and replays it at that and at fewer: feed writes other tokens, of which so many count,
+// and says what they make by themselves. The number is read on the GPU; rows of out behind are left alone.
+func replayCounts(t *testing.T, b *Backend, l *layer, most int, run func() error, out backend.Buffer, feed func(n int) []contract.BF16) {
+	t.Helper()
+	tokens, err := b.Alloc(backend.I32, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(n int) {
+		if err := b.Write(tokens, host.Bytes([]int32{int32(n)})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.tokens = i32(tokens)
+	set(most)
+	if err := run(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := b.Capture(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := read[contract.BF16](t, b, out)
+	for _, n := range []int{most, 0, 1, most / 2, 7, most - 1, 33} {
+		want := feed(n)
+		set(n)
+		if err := g.Replay(); err != nil {
+			t.Fatal(err)
+		}
+		have := read[contract.BF16](t, b, out)
+		if rest := len(want); !slices.Equal(have[:rest], want) || !slices.Equal(have[rest:], before[rest:]) {
+			t.Errorf("%d of %d tokens: not what they are by themselves", n, most)
+		}
+		before = have
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestGraphCounts(t *testing.T) {
 	b := openGPU(t)
+	h := tinyShape.Hidden
 	for _, most := range []int{64, 600} {
 		p := newPair(t, b, tinyShape, loud(tinyShape, 5), false)
-		tokens, err := b.Alloc(backend.I32, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		set := func(n int) {
-			if err := b.Write(tokens, host.Bytes([]int32{int32(n)})); err != nil {
-				t.Fatal(err)
-			}
-		}
-		h := tinyShape.Hidden
 		w := newWork(t, b, tinyShape, testgen.Tokens(most, h, 1), nil, false)
-		p.have.tokens = i32(tokens)
-		set(most)
-		run := func() error { return w.run(p.have) }
-		if err := run(); err != nil {
-			t.Fatal(err)
-		}
-		g, err := b.Capture(run)
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := read[contract.BF16](t, b, w.combine.Y)
-		for _, n := range []int{most, 0, 1, most / 2, 7, most - 1, 33} {
+		replayCounts(t, b, p.have, most, func() error { return w.run(p.have) }, w.combine.Y, func(n int) []contract.BF16 {
 			x := testgen.Tokens(most, h, uint64(n))
 			if err := b.Write(w.route.X, host.Bytes(x)); err != nil {
 				t.Fatal(err)
 			}
-			set(n)
-			if err := g.Replay(); err != nil {
-				t.Fatal(err)
-			}
-			have := read[contract.BF16](t, b, w.combine.Y)
-			want := forward(t, p.cpu, p.want, tinyShape, x[:n*h], nil, false)
-			if !slices.Equal(have[:n*h], want.y) || !slices.Equal(have[n*h:], before[n*h:]) {
-				t.Errorf("%s: not what they are by themselves", fmt.Sprintf("%d of %d tokens", n, most))
-			}
-			before = have
-		}
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
+			return forward(t, p.cpu, p.want, tinyShape, x[:n*h], nil, false).y
+		})
 	}
 }
 

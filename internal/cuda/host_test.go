@@ -160,11 +160,13 @@ func TestLaunches(t *testing.T) {
 		want   string
 	}{
 		{0, ""},
-		{5, "route_segments_fwd_bf16+ route_select_spread_512_f32+ plan_one_i32+ experts_gate_up_fwd_1x64_bf16+ experts_down_fwd_1x64_bf16+ combine_rows_fwd_bf16+"},
+		{5, "route_segments_fwd_bf16+ route_select_spread_512_f32+ plan_one_i32+ experts_gate_up_fwd_1x64x1_bf16+ experts_down_fwd_1x64x1_bf16+ combine_rows_fwd_bf16+"},
 		{300, "route_logits_fwd_bf16+ route_select_512_f32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ " +
-			"experts_gate_up_fwd_2x128_bf16+ experts_down_fwd_2x128_bf16+ combine_rows_fwd_bf16+"},
+			"experts_gate_up_fwd_2x128x1_bf16+ experts_down_fwd_2x128x1_bf16+ combine_rows_fwd_bf16+"},
 		{400, "route_logits_fwd_bf16+ route_select_512_f32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ " +
-			"experts_gate_up_fwd_2x176_bf16+ experts_down_fwd_2x176_bf16+ combine_rows_fwd_bf16+"},
+			"experts_gate_up_fwd_2x176x1_bf16+ experts_down_fwd_2x176x1_bf16+ combine_rows_fwd_bf16+"},
+		{2500, "route_logits_fwd_bf16+ route_select_512_f32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ " +
+			"experts_gate_up_fwd_2x176x2_bf16+ experts_down_fwd_2x176x2_bf16+ combine_rows_fwd_bf16+"},
 	} {
 		f.Launches = nil
 		v := newWork(t, b, s, testgen.Tokens(c.tokens, s.Hidden, 1), nil, false)
@@ -226,9 +228,9 @@ func TestQueue(t *testing.T) {
 
 // Every entry of the table is chosen for some number of tokens of the first model, or is there to be compared with.
 func TestTilingFor(t *testing.T) {
-	for tokens, most := range map[int]int{1: 64, 64: 64, 1024: 64, 2184: 64, 2185: 128, 4369: 128, 4370: 176, 1 << 17: 176} {
-		if got := tilingFor(Tilings[:], tokens, 10, 512); got.Most != most {
-			t.Errorf("%d tokens: tiles of %d, want %d", tokens, got.Most, most)
+	for tokens, want := range map[int]int{1: 0, 64: 0, 1024: 0, 2201: 0, 2202: 1, 4403: 1, 4404: 2, 29542: 2, 29543: 3, 1 << 17: 3} {
+		if got := tilingFor(Tilings[:], tokens, 10, 512); got != &Tilings[want] {
+			t.Errorf("%d tokens: %v, want %v", tokens, got, Tilings[want])
 		}
 	}
 }

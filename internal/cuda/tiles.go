@@ -6,6 +6,8 @@ package cuda
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/samebit/samebit/internal/cuda/image"
 )
@@ -18,29 +20,28 @@ type Tiling struct {
 	Step    int // a tile's tokens are padded to a multiple of this
 	Stages  int // of the pipeline
 	Cluster int // blocks that take a tile each of one expert, and share its weights
+	Rows    int // of an expert, on average, up to which this is taken
 	GateUp  int // kernels of the image
 	Down    int
 }
 
-// Tilings is the table, by the tokens of a tile. Clusters pay where experts have many rows: below, weights come from memory once as it is. It must say what experts.cu was compiled with.
+// Tilings is the table, by an expert's rows. Pairs of blocks pay where experts have many tiles: below, weights come from memory once as
+// it is, and two blocks would wait for one another for nothing. It must say what experts.cu was compiled with.
 var Tilings = [...]Tiling{
-	{1, 64, 8, 8, 1, image.ExpertsGateUpFwd1x64Bf16, image.ExpertsDownFwd1x64Bf16},
-	{2, 128, 16, 4, 1, image.ExpertsGateUpFwd2x128Bf16, image.ExpertsDownFwd2x128Bf16},
-	{2, 176, 16, 4, 2, image.ExpertsGateUpFwd2x176Bf16, image.ExpertsDownFwd2x176Bf16},
+	{1, 64, 8, 8, 1, 42, image.ExpertsGateUpFwd1x64x1Bf16, image.ExpertsDownFwd1x64x1Bf16},
+	{2, 128, 16, 4, 1, 85, image.ExpertsGateUpFwd2x128x1Bf16, image.ExpertsDownFwd2x128x1Bf16},
+	{2, 176, 16, 4, 1, 576, image.ExpertsGateUpFwd2x176x1Bf16, image.ExpertsDownFwd2x176x1Bf16},
+	{2, 176, 16, 4, 2, math.MaxInt, image.ExpertsGateUpFwd2x176x2Bf16, image.ExpertsDownFwd2x176x2Bf16},
 }
 
 func (t Tiling) String() string {
 	return fmt.Sprintf("%d weight rows by up to %d tokens in steps of %d, %d stages, clusters of %d", copyRows*t.Copies, t.Most, t.Step, t.Stages, t.Cluster)
 }
 
-// tilingFor chooses from a table for so many tokens: tiles that hold half as many rows again as an expert has on average.
+// tilingFor chooses from a table for so many tokens.
 func tilingFor(table []Tiling, tokens, topK, experts int) *Tiling {
-	for i := range table {
-		if t := &table[i]; 2*t.Most*experts >= 3*tokens*topK {
-			return t
-		}
-	}
-	return &table[len(table)-1]
+	i := slices.IndexFunc(table, func(t Tiling) bool { return tokens*topK/experts <= t.Rows })
+	return &table[i]
 }
 
 // The numbers that kernels were compiled with.

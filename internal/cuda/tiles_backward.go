@@ -4,13 +4,17 @@
 
 package cuda
 
-import "github.com/samebit/samebit/internal/cuda/image"
+import (
+	"math"
+
+	"github.com/samebit/samebit/internal/cuda/image"
+)
 
 // BackwardTilings is the table for the backward's products: GateUp and Down are the kernels that go back through these. It must
 // say what backward_down.cu and backward_gate_up.cu were compiled with.
 var BackwardTilings = [...]Tiling{
-	{1, 64, 8, 8, 1, image.ExpertsGateUpBwd1x64Bf16, image.ExpertsDownBwd1x64Bf16},
-	{2, 128, 16, 4, 1, image.ExpertsGateUpBwd2x128Bf16, image.ExpertsDownBwd2x128Bf16},
+	{1, 64, 8, 8, 1, 42, image.ExpertsGateUpBwd1x64Bf16, image.ExpertsDownBwd1x64Bf16},
+	{2, 128, 16, 4, 1, math.MaxInt, image.ExpertsGateUpBwd2x128Bf16, image.ExpertsDownBwd2x128Bf16},
 }
 
 // What the backward's kernels were compiled with.

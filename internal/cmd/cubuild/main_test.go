@@ -33,7 +33,7 @@ func TestRebuild(t *testing.T) {
 }
 
 func TestGoName(t *testing.T) {
-	if got := goName("experts_gate_up_fwd_1x64_bf16"); got != "ExpertsGateUpFwd1x64Bf16" {
+	if got := goName("experts_gate_up_fwd_1x64x1_bf16"); got != "ExpertsGateUpFwd1x64x1Bf16" {
 		t.Errorf("got %s", got)
 	}
 }

@@ -16,14 +16,16 @@ const (
 	CombineRowsFwdBf16
 	ExpertsDownBwd1x64Bf16
 	ExpertsDownBwd2x128Bf16
-	ExpertsDownFwd1x64Bf16
-	ExpertsDownFwd2x128Bf16
-	ExpertsDownFwd2x176Bf16
+	ExpertsDownFwd1x64x1Bf16
+	ExpertsDownFwd2x128x1Bf16
+	ExpertsDownFwd2x176x1Bf16
+	ExpertsDownFwd2x176x2Bf16
 	ExpertsGateUpBwd1x64Bf16
 	ExpertsGateUpBwd2x128Bf16
-	ExpertsGateUpFwd1x64Bf16
-	ExpertsGateUpFwd2x128Bf16
-	ExpertsGateUpFwd2x176Bf16
+	ExpertsGateUpFwd1x64x1Bf16
+	ExpertsGateUpFwd2x128x1Bf16
+	ExpertsGateUpFwd2x176x1Bf16
+	ExpertsGateUpFwd2x176x2Bf16
 	ExpertsJoinBf16
 	ExpertsTreeBwdF32
 	FoldExpertsBf16
@@ -55,50 +57,52 @@ const (
 
 // Kernels are the names, sorted.
 var Kernels = [...]string{
-	BackwardInputDenseAnyBf16:  "backward_input_dense_any_bf16",
-	BackwardInputDenseRowsBf16: "backward_input_dense_rows_bf16",
-	BackwardInputNormAnyBf16:   "backward_input_norm_any_bf16",
-	BackwardInputNormRowsBf16:  "backward_input_norm_rows_bf16",
-	BackwardLiveI32:            "backward_live_i32",
-	BackwardPlacesI32:          "backward_places_i32",
-	BackwardWeightF32:          "backward_weight_f32",
-	CombineAnyFwdBf16:          "combine_any_fwd_bf16",
-	CombineRowsFwdBf16:         "combine_rows_fwd_bf16",
-	ExpertsDownBwd1x64Bf16:     "experts_down_bwd_1x64_bf16",
-	ExpertsDownBwd2x128Bf16:    "experts_down_bwd_2x128_bf16",
-	ExpertsDownFwd1x64Bf16:     "experts_down_fwd_1x64_bf16",
-	ExpertsDownFwd2x128Bf16:    "experts_down_fwd_2x128_bf16",
-	ExpertsDownFwd2x176Bf16:    "experts_down_fwd_2x176_bf16",
-	ExpertsGateUpBwd1x64Bf16:   "experts_gate_up_bwd_1x64_bf16",
-	ExpertsGateUpBwd2x128Bf16:  "experts_gate_up_bwd_2x128_bf16",
-	ExpertsGateUpFwd1x64Bf16:   "experts_gate_up_fwd_1x64_bf16",
-	ExpertsGateUpFwd2x128Bf16:  "experts_gate_up_fwd_2x128_bf16",
-	ExpertsGateUpFwd2x176Bf16:  "experts_gate_up_fwd_2x176_bf16",
-	ExpertsJoinBf16:            "experts_join_bf16",
-	ExpertsTreeBwdF32:          "experts_tree_bwd_f32",
-	FoldExpertsBf16:            "fold_experts_bf16",
-	FoldExpertsF32:             "fold_experts_f32",
-	FoldKeepBf16:               "fold_keep_bf16",
-	FoldLayI32:                 "fold_lay_i32",
-	FoldPlaceI32:               "fold_place_i32",
-	FoldRoundBf16:              "fold_round_bf16",
-	FoldRouterDenseF32:         "fold_router_dense_f32",
-	FoldRouterF32:              "fold_router_f32",
-	LayerPadBf16:               "layer_pad_bf16",
-	NumbersSiluF32:             "numbers_silu_f32",
-	NumbersTc16Bf16:            "numbers_tc16_bf16",
-	NumbersTc16TurnedBf16:      "numbers_tc16_turned_bf16",
-	PlanAddI32:                 "plan_add_i32",
-	PlanCountI32:               "plan_count_i32",
-	PlanLayI32:                 "plan_lay_i32",
-	PlanOneI32:                 "plan_one_i32",
-	PlanPlaceI32:               "plan_place_i32",
-	RouteDenseBwdF32:           "route_dense_bwd_f32",
-	RouteLogitsFwdBf16:         "route_logits_fwd_bf16",
-	RouteNormBwdF32:            "route_norm_bwd_f32",
-	RouteSegmentsFwdBf16:       "route_segments_fwd_bf16",
-	RouteSelect2048F32:         "route_select_2048_f32",
-	RouteSelect512F32:          "route_select_512_f32",
-	RouteSelectSpread2048F32:   "route_select_spread_2048_f32",
-	RouteSelectSpread512F32:    "route_select_spread_512_f32",
+	BackwardInputDenseAnyBf16:   "backward_input_dense_any_bf16",
+	BackwardInputDenseRowsBf16:  "backward_input_dense_rows_bf16",
+	BackwardInputNormAnyBf16:    "backward_input_norm_any_bf16",
+	BackwardInputNormRowsBf16:   "backward_input_norm_rows_bf16",
+	BackwardLiveI32:             "backward_live_i32",
+	BackwardPlacesI32:           "backward_places_i32",
+	BackwardWeightF32:           "backward_weight_f32",
+	CombineAnyFwdBf16:           "combine_any_fwd_bf16",
+	CombineRowsFwdBf16:          "combine_rows_fwd_bf16",
+	ExpertsDownBwd1x64Bf16:      "experts_down_bwd_1x64_bf16",
+	ExpertsDownBwd2x128Bf16:     "experts_down_bwd_2x128_bf16",
+	ExpertsDownFwd1x64x1Bf16:    "experts_down_fwd_1x64x1_bf16",
+	ExpertsDownFwd2x128x1Bf16:   "experts_down_fwd_2x128x1_bf16",
+	ExpertsDownFwd2x176x1Bf16:   "experts_down_fwd_2x176x1_bf16",
+	ExpertsDownFwd2x176x2Bf16:   "experts_down_fwd_2x176x2_bf16",
+	ExpertsGateUpBwd1x64Bf16:    "experts_gate_up_bwd_1x64_bf16",
+	ExpertsGateUpBwd2x128Bf16:   "experts_gate_up_bwd_2x128_bf16",
+	ExpertsGateUpFwd1x64x1Bf16:  "experts_gate_up_fwd_1x64x1_bf16",
+	ExpertsGateUpFwd2x128x1Bf16: "experts_gate_up_fwd_2x128x1_bf16",
+	ExpertsGateUpFwd2x176x1Bf16: "experts_gate_up_fwd_2x176x1_bf16",
+	ExpertsGateUpFwd2x176x2Bf16: "experts_gate_up_fwd_2x176x2_bf16",
+	ExpertsJoinBf16:             "experts_join_bf16",
+	ExpertsTreeBwdF32:           "experts_tree_bwd_f32",
+	FoldExpertsBf16:             "fold_experts_bf16",
+	FoldExpertsF32:              "fold_experts_f32",
+	FoldKeepBf16:                "fold_keep_bf16",
+	FoldLayI32:                  "fold_lay_i32",
+	FoldPlaceI32:                "fold_place_i32",
+	FoldRoundBf16:               "fold_round_bf16",
+	FoldRouterDenseF32:          "fold_router_dense_f32",
+	FoldRouterF32:               "fold_router_f32",
+	LayerPadBf16:                "layer_pad_bf16",
+	NumbersSiluF32:              "numbers_silu_f32",
+	NumbersTc16Bf16:             "numbers_tc16_bf16",
+	NumbersTc16TurnedBf16:       "numbers_tc16_turned_bf16",
+	PlanAddI32:                  "plan_add_i32",
+	PlanCountI32:                "plan_count_i32",
+	PlanLayI32:                  "plan_lay_i32",
+	PlanOneI32:                  "plan_one_i32",
+	PlanPlaceI32:                "plan_place_i32",
+	RouteDenseBwdF32:            "route_dense_bwd_f32",
+	RouteLogitsFwdBf16:          "route_logits_fwd_bf16",
+	RouteNormBwdF32:             "route_norm_bwd_f32",
+	RouteSegmentsFwdBf16:        "route_segments_fwd_bf16",
+	RouteSelect2048F32:          "route_select_2048_f32",
+	RouteSelect512F32:           "route_select_512_f32",
+	RouteSelectSpread2048F32:    "route_select_spread_2048_f32",
+	RouteSelectSpread512F32:     "route_select_spread_512_f32",
 }

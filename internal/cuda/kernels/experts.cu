@@ -72,6 +72,8 @@ template <class R, int step> __device__ __forceinline__ void gate_up(const GateU
                     int row = (block * R::copies + c) * 8, expert = is_shared ? 0 : t.group;
                     if constexpr (R::cluster > 1)
                         ptx::tensor_copy5(to, map, full, R::everyone, s * stage_terms, 0, 0, row, expert);
+                    else if constexpr (R::most <= 128) // an expert's rows are one tile, as a rule
+                        ptx::tensor_copy5_once(to, map, full, s * stage_terms, 0, 0, row, expert);
                     else
                         ptx::tensor_copy5(to, map, full, s * stage_terms, 0, 0, row, expert);
                 });
@@ -198,17 +200,18 @@ template <class R, int step> __device__ __forceinline__ void down(const DownPara
     ring.leave();
 }
 
-// One kernel for each entry of the table in tiles.go: copies of 128 rows of weights to a stage, the most tokens of a tile, the step
-// of their number, the stages, and the blocks of a cluster.
+// The kernels of the table in tiles.go: copies of 128 rows of weights to a stage, the most tokens of a tile, the step of their number, the
+// stages, and the blocks of a cluster.
 #define EXPERTS(copies, most, step, stages, cluster)                                                                         \
     extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                                 \
-        experts_gate_up_fwd_##copies##x##most##_bf16(const __grid_constant__ GateUpParams p) {                               \
+        experts_gate_up_fwd_##copies##x##most##x##cluster##_bf16(const __grid_constant__ GateUpParams p) {                   \
         gate_up<Ring<copies, most, stages, cluster>, step>(p);                                                               \
     }                                                                                                                        \
     extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                                 \
-        experts_down_fwd_##copies##x##most##_bf16(const __grid_constant__ DownParams p) {                                    \
+        experts_down_fwd_##copies##x##most##x##cluster##_bf16(const __grid_constant__ DownParams p) {                        \
         down<Ring<copies, most, stages, cluster>, step>(p);                                                                  \
     }
 EXPERTS(1, 64, 8, 8, 1)
 EXPERTS(2, 128, 16, 4, 1)
+EXPERTS(2, 176, 16, 4, 1)
 EXPERTS(2, 176, 16, 4, 2)

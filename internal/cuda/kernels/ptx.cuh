@@ -100,6 +100,17 @@ __device__ __forceinline__ void tensor_copy5(uint32_t dst, const void *map, uint
         "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
         : "memory");
 }
+// The same of what is not wanted again: it is the first to leave the L2 cache.
+__device__ __forceinline__ void tensor_copy5_once(uint32_t dst, const void *map, uint32_t bar, int c0, int c1, int c2, int c3, int c4) {
+    asm volatile("{\n\t"
+                 ".reg .b64 first;\n\t"
+                 "createpolicy.fractional.L2::evict_first.b64 first, 1.0;\n\t"
+                 "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, %5, %6, %7}], "
+                 "[%2], first;\n\t"
+                 "}" ::"r"(dst),
+                 "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+                 : "memory");
+}
 
 // The same into several blocks of the cluster, those of the mask: to the same place in each, and each one's barrier is told.
 __device__ __forceinline__ void tensor_copy2(uint32_t dst, const void *map, uint32_t bar, uint16_t mask, int c0, int c1) {
