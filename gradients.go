@@ -43,13 +43,7 @@ func (l *Layer) NewGradients(into *contract.Gradients) (*Gradients, error) {
 	if err := into.CheckPart(l.part); err != nil {
 		return nil, err
 	}
-	return newGradients(&Gradients{layer: l, fp32: into}, into.Router, into.SharedGate, func(e int) (gate, up, down []float32) {
-		x := into.Shared
-		if e < len(into.Experts) {
-			x = &into.Experts[e]
-		}
-		return x.Gate, x.Up, x.Down
-	})
+	return newGradients(&Gradients{layer: l, fp32: into}, into.Router, into.SharedGate, into.Matrices)
 }
 
 // NewBF16Gradients starts a stream whose gradients each Flush writes over into, laid out as the weights, in BF16 by one cast
@@ -62,17 +56,11 @@ func (l *Layer) NewBF16Gradients(into *contract.Weights) (*Gradients, error) {
 	if err := into.CheckPart(l.part); err != nil {
 		return nil, err
 	}
-	return newGradients(&Gradients{layer: l, bf16: into}, into.Router, into.SharedGate, func(e int) (gate, up, down []BF16) {
-		x := into.Shared
-		if e < len(into.Experts) {
-			x = &into.Experts[e]
-		}
-		return x.Gate, x.Up, x.Down
-	})
+	return newGradients(&Gradients{layer: l, bf16: into}, into.Router, into.SharedGate, into.Matrices)
 }
 
 // newGradients starts g's fold into the caller's memory; expert E is the shared one.
-func newGradients[T float32 | BF16](g *Gradients, router, sharedGate []T, expert func(e int) (gate, up, down []T)) (*Gradients, error) {
+func newGradients[T float32 | BF16](g *Gradients, router, sharedGate []T, expert func(e int) contract.Matrices[T]) (*Gradients, error) {
 	l, dtype := g.layer, backend.FP32
 	if l.unusable != nil {
 		return nil, l.unusable
@@ -93,15 +81,17 @@ func newGradients[T float32 | BF16](g *Gradients, router, sharedGate []T, expert
 		})
 		return b
 	}
+	wrapExpert := func(e int) backend.ExpertGradient {
+		x := expert(e)
+		return backend.ExpertGradient{Gate: wrap(*x.Gate), Up: wrap(*x.Up), Down: wrap(*x.Down)}
+	}
 	buffers := &backend.Gradients{Router: wrap(router)}
 	for e := range l.shape.Experts {
-		gate, up, down := expert(e)
-		buffers.Experts = append(buffers.Experts, backend.ExpertGradient{Gate: wrap(gate), Up: wrap(up), Down: wrap(down)})
+		buffers.Experts = append(buffers.Experts, wrapExpert(e))
 	}
 	if l.shape.SharedWidth > 0 {
-		gate, up, down := expert(l.shape.Experts)
-		buffers.Shared = &backend.ExpertGradient{Gate: wrap(gate), Up: wrap(up), Down: wrap(down)}
-		buffers.SharedGate = wrap(sharedGate)
+		shared := wrapExpert(l.shape.Experts)
+		buffers.Shared, buffers.SharedGate = &shared, wrap(sharedGate)
 	}
 	m.run(func() (err error) {
 		g.fold, err = l.stages.NewFold(buffers)

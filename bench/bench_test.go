@@ -13,6 +13,7 @@ import (
 	"github.com/samebit/samebit/checkpoint"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/testgen"
+	"github.com/samebit/samebit/parallel"
 )
 
 func tiny(t *testing.T) *Subject {
@@ -63,13 +64,13 @@ func TestRunsGiveGradients(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := runOnce(t, fp32)
-	sums := *s.grads.FP32() // copied before the next run adds to them
+	sums := *s.members[0].grads.FP32() // copied before the next run adds to them
 	sums.Router = slices.Clone(sums.Router)
-	down := slices.Clone(s.grads.FP32().Experts[3].Down)
+	down := slices.Clone(s.members[0].grads.FP32().Experts[3].Down)
 	if second := runOnce(t, fp32); first.Experts != 16 || second.Experts != 16 || first.Time <= 0 {
 		t.Errorf("%+v, %+v", first, second)
 	}
-	if slices.Equal(down, s.grads.FP32().Experts[3].Down) || slices.Equal(sums.Router, s.grads.FP32().Router) {
+	if slices.Equal(down, s.members[0].grads.FP32().Experts[3].Down) || slices.Equal(sums.Router, s.members[0].grads.FP32().Router) {
 		t.Error("the second micro-batch added nothing")
 	}
 	bf16, err := s.Runner(ForwardBackward, tokens)
@@ -77,13 +78,13 @@ func TestRunsGiveGradients(t *testing.T) {
 		t.Fatal(err)
 	}
 	runOnce(t, bf16)
-	for i, v := range s.grads.BF16().Experts[3].Down {
+	for i, v := range s.members[0].grads.BF16().Experts[3].Down {
 		if v != contract.Round(down[i]) {
 			t.Fatalf("element %d: not the first micro-batch's gradient", i)
 		}
 	}
-	before := slices.Clone(s.grads.BF16().Router)
-	if runOnce(t, bf16); slices.Equal(before, s.grads.BF16().Router) {
+	before := slices.Clone(s.members[0].grads.BF16().Router)
+	if runOnce(t, bf16); slices.Equal(before, s.members[0].grads.BF16().Router) {
 		t.Error("two runs took the same tokens")
 	}
 }
@@ -254,5 +255,63 @@ func TestPartsAreAll(t *testing.T) {
 	}
 	if n := len(parts(s)); n != 1+3*512+3+1 || routers != 1 || weightBytes(s) != 3_229_618_176 {
 		t.Errorf("%d parts, %d bytes", n, weightBytes(s))
+	}
+}
+
+// On ranks a run's tokens are shared out, all ranks run as often, and what they send is counted.
+func TestOnRanks(t *testing.T) {
+	shape, _ := testgen.Shape("tiny")
+	grid := parallel.Grid{TP: 2, EP: 2}
+	ranks := make([]*parallel.Rank, grid.Ranks())
+	groups := parallel.Local(grid.Ranks())
+	join := func(i int, _ *parallel.Rank) (err error) {
+		ranks[i], err = parallel.Join(groups[i], grid)
+		return err
+	}
+	if err := parallel.Together(make([]*parallel.Rank, len(ranks)), join); err != nil {
+		t.Fatal(err)
+	}
+	s, err := New("tiny", shape, Weights(shape, Seed, nil), samebit.Options{Workers: 1}, ranks...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	whole := tiny(t)
+	for _, p := range Passes {
+		r, err := s.Measure(p, 41, Budget{Count: 3}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone, err := whole.Measure(p, 41, Budget{Count: 3}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.By != "backend=cpu/tp=2/ep=2" || r.Runs != 3 || r.Work != alone.Work {
+			t.Errorf("%s: %+v, alone %+v", p, r, alone)
+		}
+		if r.PerRank != r.TokensPerSecond()/4 || r.Between != r.Sent.All || r.Sent.Forward == 0 || (r.Sent.Backward > 0) != (p != Forward) {
+			t.Errorf("%s: %+v, %v", p, r, r.Sent)
+		}
+		if alone.Sent != nil || alone.Between != 0 || alone.PerRank != 0 {
+			t.Errorf("%s: alone %+v", p, alone)
+		}
+		var b bytes.Buffer
+		if err := NewWriter(&b).Write(r, nil); err != nil {
+			t.Fatal(err)
+		}
+		read, err := Read(&b, "x")
+		if err != nil || read[0].Case != r.Case || read[0].PerRank != digits(r.PerRank) || read[0].Between != digits(r.Between) {
+			t.Errorf("%s: %+v, %v", p, read, err)
+		}
+	}
+}
+
+// A part of the weights is that part of all.
+func TestPartWeights(t *testing.T) {
+	shape, _ := testgen.Shape("tiny")
+	part := parallel.Grid{TP: 2, EP: 3}.Part(3, shape)
+	w := Weights(shape, Seed, nil)
+	if have := PartWeights(part, Seed, nil); !reflect.DeepEqual(have, parallel.CutWeights(w, part)) || have.CheckPart(part) != nil {
+		t.Errorf("not the part %+v of the weights", part)
 	}
 }

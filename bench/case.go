@@ -29,7 +29,7 @@ var Passes = []Pass{Forward, ForwardBackward, ForwardBackwardFP32}
 // Case is one thing to time.
 type Case struct {
 	Shape  string `json:"shape"`
-	By     string `json:"by"` // backend=NAME or rival=NAME
+	By     string `json:"by"` // backend=NAME or rival=NAME; on ranks backend=NAME/tp=N/ep=N
 	Pass   Pass   `json:"pass"`
 	Tokens int    `json:"tokens"` // of one run
 }
@@ -59,6 +59,8 @@ func caseOf(name benchfmt.Name) (c Case, ok bool) {
 			c.Shape = value
 		case "backend", "rival":
 			c.By = part
+		case "tp", "ep":
+			c.By += "/" + part
 		case "pass":
 			c.Pass = Pass(value)
 		case "tokens":

@@ -156,7 +156,7 @@ func (d *onDevice) capture(x, dy []samebit.BF16, tokens int) error {
 // run is one run's part of a replay.
 func (d *onDevice) run() (Run, error) {
 	spent, err := d.queue.Time(d.graph.Replay)
-	return Run{spent / time.Duration(d.runs), d.experts}, err
+	return Run{spent / time.Duration(d.runs), spent, d.experts}, err
 }
 
 // memory is the GPU's.

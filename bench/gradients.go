@@ -14,10 +14,10 @@ type gradients struct {
 func newGradients(l *samebit.Layer, p Pass) (g *gradients, err error) {
 	g = &gradients{}
 	if p == ForwardBackward {
-		g.bytes = 2 * int64(l.Shape().Size())
+		g.bytes = 2 * int64(l.Part().Size())
 		g.Gradients, err = l.NewBF16Gradients(nil)
 	} else {
-		g.bytes = 4 * int64(l.Shape().Size())
+		g.bytes = 4 * int64(l.Part().Size())
 		g.Gradients, err = l.NewGradients(nil)
 	}
 	return g, err

@@ -37,18 +37,19 @@ func (s *Subject) Measure(p Pass, tokens int, b Budget, tick func(done, total in
 	if err != nil {
 		return nil, err
 	}
-	for warm := time.Now(); ; {
-		if _, err := run(); err != nil {
+	for warm := time.Duration(0); ; {
+		r, err := run()
+		if err != nil {
 			return nil, err
 		}
-		if b.Count > 0 || time.Since(warm) > b.Time/warmUp {
+		if warm += r.Wall; b.Count > 0 || warm > b.Time/warmUp {
 			break
 		}
 	}
 	var spent time.Duration
 	var runs []time.Duration
 	var experts float64
-	before := allocated()
+	before, volume := allocated(), s.volume()
 	for done := false; !done; {
 		r, err := run()
 		if err != nil {
@@ -66,10 +67,16 @@ func (s *Subject) Measure(p Pass, tokens int, b Budget, tick func(done, total in
 	}
 	n := float64(len(runs))
 	perRun := float64(allocated()-before) / n
-	result := &Result{Case: s.Case(p, tokens), Work: workOf(s.layer.Shape(), p, tokens, experts/n), Runs: len(runs)}
+	result := &Result{Case: s.Case(p, tokens), Work: workOf(s.shape(), p, tokens, experts/n), Runs: len(runs)}
 	result.Median, result.Min, result.Max = spread(runs)
 	result.Memory = s.memory(p)
 	result.Memory.Allocated = int64(perRun)
+	if s.grid != nil {
+		if result.Sent, err = s.sent(volume, tokens*len(runs)); err != nil {
+			return nil, err
+		}
+		result.Between, result.PerRank = result.Sent.All, result.TokensPerSecond()/float64(s.grid.Ranks())
+	}
 	return result, nil
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/perf/benchfmt"
+
+	"github.com/samebit/samebit/parallel"
 )
 
 // Result is what a case took. Times are in seconds.
@@ -24,6 +26,11 @@ type Result struct {
 	Min    float64 `json:"min_seconds"`
 	Max    float64 `json:"max_seconds"`
 	Share  float64 `json:"share_of_read_bandwidth"` // 0 where it was not measured
+
+	// On ranks:
+	PerRank float64            `json:"tokens_per_second_of_a_rank,omitempty"` // at the median
+	Between float64            `json:"bytes_between_ranks,omitempty"`         // a token, of a run
+	Sent    *parallel.PerToken `json:"sent,omitempty"`                        // what Between is of; nil for results read from lines
 }
 
 // TokensPerSecond is at the median, as are the other rates.
@@ -50,6 +57,8 @@ const (
 	allocUnit  = "B/op"
 	peakUnit   = "peak-B"
 	spaceUnit  = "workspace-B"
+	rankUnit   = "tokens/s/rank"
+	sentUnit   = "sent-B/token"
 )
 
 // Writer writes results as lines.
@@ -66,7 +75,7 @@ func (w *Writer) Write(r *Result, settings []Setting) error {
 	var text strings.Builder
 	if w.known == nil {
 		w.known = map[string]string{}
-		for _, unit := range []string{tokensUnit, rateUnit, shareUnit, macUnit} { // benchstat does not know
+		for _, unit := range []string{tokensUnit, rankUnit, rateUnit, shareUnit, macUnit} { // benchstat does not know
 			fmt.Fprintf(&text, "Unit %s better=higher\n", unit)
 		}
 	}
@@ -113,6 +122,9 @@ func (r *Result) values() []benchfmt.Value {
 	}
 	if r.Share > 0 {
 		all = append(all, benchfmt.Value{Value: digits(r.Share), Unit: shareUnit})
+	}
+	if r.PerRank > 0 {
+		all = append(all, benchfmt.Value{Value: digits(r.PerRank), Unit: rankUnit}, benchfmt.Value{Value: digits(r.Between), Unit: sentUnit})
 	}
 	return all
 }
@@ -172,6 +184,10 @@ func fromLine(c Case, line *benchfmt.Result) *Result {
 			r.Memory.Allocated = int64(value)
 		case spaceUnit:
 			r.Memory.Workspace = int64(value)
+		case rankUnit:
+			r.PerRank = value
+		case sentUnit:
+			r.Between = value
 		case peakUnit:
 			r.Memory.Peak = int64(value)
 		}

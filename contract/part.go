@@ -51,16 +51,11 @@ func (p Part) NewWeights() *Weights { return p.WeightsIn(make([]BF16, p.Size()))
 
 // WeightsIn are weights that lie in v, of Size elements.
 func (p Part) WeightsIn(v []BF16) *Weights {
-	c, s := cutter[BF16]{p, v}, p.Shape
-	w := &Weights{Router: c.cut(s.Experts * s.Hidden), Experts: make([]Expert, s.Experts)}
-	for e := range w.Experts {
-		x := &w.Experts[e]
-		x.Gate, x.Up, x.Down = c.expert(e)
+	w := &Weights{Experts: make([]Expert, p.Shape.Experts)}
+	if p.Shape.SharedWidth > 0 {
+		w.Shared = &Expert{}
 	}
-	if s.SharedWidth > 0 {
-		w.Shared, w.SharedGate = &Expert{}, c.cut(s.Hidden)
-		w.Shared.Gate, w.Shared.Up, w.Shared.Down = c.expert(s.Experts)
-	}
+	lay(p, v, &w.Router, &w.SharedGate, w.Matrices)
 	return w
 }
 
@@ -69,32 +64,29 @@ func (p Part) NewGradients() *Gradients { return p.GradientsIn(make([]float32, p
 
 // GradientsIn are gradients that lie in v, of Size elements, and go on from its values.
 func (p Part) GradientsIn(v []float32) *Gradients {
-	c, s := cutter[float32]{p, v}, p.Shape
-	g := &Gradients{Router: c.cut(s.Experts * s.Hidden), Experts: make([]ExpertGradient, s.Experts)}
-	for e := range g.Experts {
-		x := &g.Experts[e]
-		x.Gate, x.Up, x.Down = c.expert(e)
+	g := &Gradients{Experts: make([]ExpertGradient, p.Shape.Experts)}
+	if p.Shape.SharedWidth > 0 {
+		g.Shared = &ExpertGradient{}
 	}
-	if s.SharedWidth > 0 {
-		g.Shared, g.SharedGate = &ExpertGradient{}, c.cut(s.Hidden)
-		g.Shared.Gate, g.Shared.Up, g.Shared.Down = c.expert(s.Experts)
-	}
+	lay(p, v, &g.Router, &g.SharedGate, g.Matrices)
 	return g
 }
 
-// cutter cuts matrices off the front of memory.
-type cutter[T any] struct {
-	Part
-	rest []T
-}
-
-func (c *cutter[T]) cut(n int) []T {
-	v := c.rest[:n:n]
-	c.rest = c.rest[n:]
-	return v
-}
-
-func (c *cutter[T]) expert(e int) (gate, up, down []T) {
-	n := c.Part.Shape.Hidden * c.WidthOf(e)
-	return c.cut(n), c.cut(n), c.cut(n)
+// lay gives all matrices their places in memory, one behind the other.
+func lay[T BF16 | float32](p Part, v []T, router, sharedGate *[]T, expert func(e int) Matrices[T]) {
+	s := p.Shape
+	cut := func(m *[]T, n int) { *m, v = v[:n:n], v[n:] }
+	cutExpert := func(e int) {
+		for _, m := range expert(e).All() {
+			cut(m, s.Hidden*p.WidthOf(e))
+		}
+	}
+	cut(router, s.Experts*s.Hidden)
+	for e := range s.Experts {
+		cutExpert(e)
+	}
+	if s.SharedWidth > 0 {
+		cut(sharedGate, s.Hidden)
+		cutExpert(s.Experts)
+	}
 }

@@ -55,21 +55,39 @@ func (s Shape) Check() error {
 	return nil
 }
 
+// Matrices are an expert's matrices: its weights, or their gradients.
+type Matrices[T BF16 | float32] struct {
+	Gate, Up *[]T // [I,H]
+	Down     *[]T // [H,I]
+}
+
+// All are gate, up and down.
+func (m Matrices[T]) All() [3]*[]T { return [3]*[]T{m.Gate, m.Up, m.Down} }
+
+// Matrices are those of expert e, the shared one being expert E.
+func (w *Weights) Matrices(e int) Matrices[BF16] {
+	x := w.Shared
+	if e < len(w.Experts) {
+		x = &w.Experts[e]
+	}
+	return Matrices[BF16]{&x.Gate, &x.Up, &x.Down}
+}
+
+// Matrices are those of expert e, the shared one being expert E.
+func (g *Gradients) Matrices(e int) Matrices[float32] {
+	x := g.Shared
+	if e < len(g.Experts) {
+		x = &g.Experts[e]
+	}
+	return Matrices[float32]{&x.Gate, &x.Up, &x.Down}
+}
+
 // Check says which weight does not have the shape's size, or nil.
 func (w *Weights) Check(s Shape) error { return w.CheckPart(s.Whole()) }
 
 // CheckPart says which weight does not have the part's size, or nil.
 func (w *Weights) CheckPart(p Part) error {
-	c, s := sizes{p, "weights"}, p.Shape
-	err := cmp.Or(s.Check(), c.size("router", len(w.Router), s.Experts*s.Hidden), c.experts(len(w.Experts), w.Shared != nil))
-	for e := range w.Experts {
-		x := &w.Experts[e]
-		err = cmp.Or(err, c.expert(e, len(x.Gate), len(x.Up), len(x.Down)))
-	}
-	if x := w.Shared; x != nil {
-		err = cmp.Or(err, c.expert(s.Experts, len(x.Gate), len(x.Up), len(x.Down)))
-	}
-	return cmp.Or(err, c.sharedGate(len(w.SharedGate)))
+	return checkPart(sizes{p, "weights"}, w.Router, w.SharedGate, len(w.Experts), w.Shared != nil, w.Matrices)
 }
 
 // Check says which accumulator does not have the shape's size, or nil.
@@ -77,16 +95,20 @@ func (g *Gradients) Check(s Shape) error { return g.CheckPart(s.Whole()) }
 
 // CheckPart says which accumulator does not have the part's size, or nil.
 func (g *Gradients) CheckPart(p Part) error {
-	c, s := sizes{p, "gradients"}, p.Shape
-	err := cmp.Or(s.Check(), c.size("router", len(g.Router), s.Experts*s.Hidden), c.experts(len(g.Experts), g.Shared != nil))
-	for e := range g.Experts {
-		x := &g.Experts[e]
-		err = cmp.Or(err, c.expert(e, len(x.Gate), len(x.Up), len(x.Down)))
+	return checkPart(sizes{p, "gradients"}, g.Router, g.SharedGate, len(g.Experts), g.Shared != nil, g.Matrices)
+}
+
+func checkPart[T BF16 | float32](c sizes, router, sharedGate []T, experts int, shared bool, expert func(e int) Matrices[T]) error {
+	s, n := c.Part.Shape, experts
+	if shared {
+		n++
 	}
-	if x := g.Shared; x != nil {
-		err = cmp.Or(err, c.expert(s.Experts, len(x.Gate), len(x.Up), len(x.Down)))
+	err := cmp.Or(s.Check(), c.size("router", len(router), s.Experts*s.Hidden), c.experts(experts, shared))
+	for e := 0; e < n && err == nil; e++ {
+		x := expert(e)
+		err = c.expert(e, len(*x.Gate), len(*x.Up), len(*x.Down))
 	}
-	return cmp.Or(err, c.sharedGate(len(g.SharedGate)))
+	return cmp.Or(err, c.sharedGate(len(sharedGate)))
 }
 
 // sizes checks what weights and gradients have in common.

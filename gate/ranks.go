@@ -23,35 +23,21 @@ func (s *Subject) open(o samebit.Options, ranks []*parallel.Rank) ([]Member, err
 	if len(ranks) == 0 {
 		ranks = []*parallel.Rank{nil}
 	}
-	members, errs := make([]Member, len(ranks)), make([]error, len(ranks))
-	var group sync.WaitGroup
-	for i, r := range ranks {
-		group.Go(func() {
-			o := o
-			if r != nil {
-				o.Ranks = r
-			}
-			members[i].Rank = r
-			members[i].Layer, errs[i] = samebit.New(s.Shape, s.Weights, o)
-		})
-	}
-	group.Wait()
-	if err := errors.Join(errs...); err != nil {
+	members := make([]Member, len(ranks))
+	err := parallel.Together(ranks, func(i int, r *parallel.Rank) (err error) {
+		o := o
+		if r != nil {
+			o.Ranks = r
+		}
+		members[i].Rank = r
+		members[i].Layer, err = samebit.New(s.Shape, s.Weights, o)
+		return err
+	})
+	if err != nil {
 		closeAll(members)
-		return nil, errs[firstError(errs)]
+		return nil, err
 	}
 	return members, nil
-}
-
-// firstError is the first error that is not another rank's.
-func firstError(errs []error) int {
-	first := 0
-	for i, err := range errs {
-		if _, theirs := errors.AsType[*parallel.Failed](errs[first]); err != nil && (errs[first] == nil || theirs) {
-			first = i
-		}
-	}
-	return first
 }
 
 func closeAll(members []Member) error {
@@ -132,15 +118,11 @@ func (c *check) throughRanks(w *contract.Weights) *contract.Weights {
 	if c.Grid == nil {
 		return w
 	}
-	whole, errs := make([]*contract.Weights, len(c.Ranks)), make([]error, len(c.Ranks))
-	var group sync.WaitGroup
-	for i, m := range c.Ranks {
-		group.Go(func() {
-			whole[i], errs[i] = parallel.GatherWeights(m.Rank, parallel.CutWeights(w, m.Part()), c.Shape, parallel.Everyone)
-		})
-	}
-	group.Wait()
-	c.must(errors.Join(errs...))
+	whole := make([]*contract.Weights, len(c.Ranks))
+	c.must(parallel.Together(c.ranks(), func(i int, r *parallel.Rank) (err error) {
+		whole[i], err = parallel.GatherWeights(r, parallel.CutWeights(w, c.Ranks[i].Part()), c.Shape, parallel.Everyone)
+		return err
+	}))
 	return whole[0]
 }
 

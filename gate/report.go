@@ -162,15 +162,15 @@ type Report struct {
 
 // SubjectRecord is what a report says about a subject.
 type SubjectRecord struct {
-	Name    string         `json:"name"`
-	Backend string         `json:"backend"`
-	Device  string         `json:"device"`
-	Ranks   int            `json:"ranks"`
-	Shape   contract.Shape `json:"shape"`
-	Load    []int          `json:"load"` // tokens of each expert, of LoadTokens tokens
-	Tokens  int            `json:"load_tokens"`
-	Grid    *parallel.Grid `json:"grid,omitempty"`
-	Volume  *VolumeRecord  `json:"bytes_between_ranks,omitempty"` // a token
+	Name    string             `json:"name"`
+	Backend string             `json:"backend"`
+	Device  string             `json:"device"`
+	Ranks   int                `json:"ranks"`
+	Shape   contract.Shape     `json:"shape"`
+	Load    []int              `json:"load"` // tokens of each expert, of LoadTokens tokens
+	Tokens  int                `json:"load_tokens"`
+	Grid    *parallel.Grid     `json:"grid,omitempty"`
+	Volume  *parallel.PerToken `json:"bytes_between_ranks,omitempty"` // a token
 }
 
 // Passed reports whether no case failed, and at least one passed.

@@ -13,28 +13,31 @@ import (
 
 // common is the fold of the gradients that all expert-parallel ranks have: of the router, the shared gate and the shared expert.
 // They are sums over the tokens of all ranks, in the order of the stream, and no rank may add another's sum to its own. So each rank
-// makes those of its share of H: for the tokens of all ranks it gets that share of x and dy, and all of the small rest.
+// makes a part of them, some columns of H and of the shared expert's I: for the tokens of all ranks it gets that part of x and dy, of
+// dg, du and bf16(h*w), and all of the small rest. What is no number of I's, the router and the shared gate, is made by the ranks of
+// every part of I, and those of the first give it.
 type common struct {
 	*layer
 	fold   backend.Fold
-	pieces []piece            // of the router, the shared gate, and the shared expert's three
-	of     [][]contract.Range // each piece's columns on every rank of the row
+	pieces []piece   // of the router, the shared gate, and the shared expert's three
+	of     [][]block // each piece's blocks on every rank of the row
 }
 
 func (l *layer) newCommon(w *work, g *backend.Gradients) *common {
 	c := &common{layer: l}
 	dtype := g.Router.Dtype()
-	below := &backend.Gradients{Router: c.piece(w, g.Router, l.Experts, 1)}
+	below := &backend.Gradients{Router: c.everywhere(w, g.Router, l.Experts)}
 	for range l.Experts { // of width 0
 		none := w.alloc(dtype, 0)
 		below.Experts = append(below.Experts, backend.ExpertGradient{Gate: none, Up: none, Down: none})
 	}
 	if l.shared != nil {
-		below.SharedGate = c.piece(w, g.SharedGate, 1, 1)
-		width := l.part.Shared.Len()
-		if width > 0 {
-			below.Shared = &backend.ExpertGradient{
-				Gate: c.piece(w, g.Shared.Gate, width, 1), Up: c.piece(w, g.Shared.Up, width, 1), Down: c.piece(w, g.Shared.Down, 1, width)}
+		below.SharedGate = c.everywhere(w, g.SharedGate, 1)
+		if width := l.part.Shared.Len(); width > 0 {
+			rows := func(p commonPart) block { return block{p.width, p.hidden} }
+			columns := func(p commonPart) block { return block{p.hidden, p.width} }
+			below.Shared = &backend.ExpertGradient{Gate: c.piece(w, g.Shared.Gate, width, l.Hidden, rows),
+				Up: c.piece(w, g.Shared.Up, width, l.Hidden, rows), Down: c.piece(w, g.Shared.Down, l.Hidden, width, columns)}
 		} else { // the shell's one column
 			zeros := func() backend.Buffer { return w.zeros(dtype, l.tail.columns.Len()) }
 			below.Shared = &backend.ExpertGradient{Gate: zeros(), Up: zeros(), Down: zeros()}
@@ -47,15 +50,27 @@ func (l *layer) newCommon(w *work, g *backend.Gradients) *common {
 	return c
 }
 
-// piece is this rank's share of H of one of the caller's gradients [rows,H*each].
-func (c *common) piece(w *work, whole backend.Buffer, rows, each int) backend.Buffer {
-	var of []contract.Range
-	for _, r := range shares(c.Grid.EP, c.Hidden) {
-		of = append(of, contract.Range{From: r.From * each, To: r.To * each})
+// piece is this rank's block of one of the caller's gradients [rows,n].
+func (c *common) piece(w *work, whole backend.Buffer, rows, n int, blockOf func(commonPart) block) backend.Buffer {
+	var of []block
+	for _, p := range c.common {
+		of = append(of, blockOf(p))
 	}
-	p := w.newPiece(whole, rows, c.Hidden*each, of[c.ep])
+	p := w.newPiece(whole, rows, n, of[c.ep])
 	c.pieces, c.of = append(c.pieces, p), append(c.of, of)
 	return p.part
+}
+
+// everywhere is this rank's part of a gradient [rows,H] that has no number of I's.
+func (c *common) everywhere(w *work, whole backend.Buffer, rows int) backend.Buffer {
+	part := c.piece(w, whole, rows, c.Hidden, func(p commonPart) block { return block{contract.Range{To: rows}, p.hidden} })
+	of := c.of[len(c.of)-1]
+	for q, p := range c.common {
+		if p.width.From > 0 { // another gives it
+			of[q] = block{}
+		}
+	}
+	return part
 }
 
 // read begins a stream with the caller's values, and gives the checksums of those of the router and the shared gate, and of those of
@@ -102,10 +117,7 @@ func (c *common) add(w *work, j *journeyBackward, a backend.FoldArgs) {
 	if *w.err != nil {
 		return
 	}
-	n := 0
-	for _, of := range counts {
-		n += of
-	}
+	n := total(counts)
 	x, dy := c.columns(w, a.X, live, counts), c.columns(w, a.DY, live, counts)
 	ids := fromAll[int32](c, w, a.IDs, c.TopK, live, counts)
 	logits := c.Experts
@@ -142,9 +154,14 @@ func (c *common) add(w *work, j *journeyBackward, a backend.FoldArgs) {
 func (c *common) columns(w *work, m backend.Buffer, live, counts []int) []BF16 {
 	mine := pick(get[BF16](w, w.of(m), m.Len()), live, c.Hidden)
 	send, sizes := make([][]BF16, len(counts)), make([]int, len(counts))
-	for q, r := range shares(c.Grid.EP, c.Hidden) {
-		send[q], sizes[q] = columnsOf(mine, c.Hidden, r), counts[q]*c.tail.columns.Len()
+	for q, p := range c.common {
+		send[q], sizes[q] = columnsOf(mine, c.Hidden, p.hidden), counts[q]*c.tail.columns.Len()
 	}
+	return c.cross(w, send, sizes)
+}
+
+// cross sends rows to each rank, and gives those of all in the order of the stream.
+func (c *common) cross(w *work, send [][]BF16, sizes []int) []BF16 {
 	var got [][]BF16
 	w.run(func() (err error) {
 		got, err = allToAll(c.owners, send, sizes)
@@ -171,25 +188,36 @@ func gatherRows[T any](c *common, w *work, mine []T, n int, counts []int) []T {
 	return slices.Concat(got...)
 }
 
-// sharedGradients are dg, du and bf16(h*w) of the shared expert's rows of all ranks, of this rank's share of I.
+// sharedGradients are dg, du and bf16(h*w) of the shared expert's rows of all ranks, of this rank's part of I.
 func (c *common) sharedGradients(w *work, b *visitBackward, counts []int, live int) (all [3][]BF16) {
-	width := c.part.Shared.Len()
+	width, part := c.part.Shared.Len(), c.common[c.ep].width.Len()
 	for i, field := range []func(backend.RowGradients) backend.Buffer{
 		func(g backend.RowGradients) backend.Buffer { return g.DGate },
 		func(g backend.RowGradients) backend.Buffer { return g.DUp },
 		func(g backend.RowGradients) backend.Buffer { return g.HW },
 	} {
+		if width == 0 { // the shell's one column
+			all[i] = make([]BF16, total(counts))
+			continue
+		}
 		var mine []BF16
 		if b.n > 0 {
 			mine = b.share(w, func(block int) backend.Buffer { return field(b.grads[block]) })[:live*width]
 		}
-		if all[i] = gatherRows(c, w, mine, width, counts); width == 0 { // the shell's one column
-			for _, n := range counts {
-				all[i] = append(all[i], make([]BF16, n)...)
-			}
+		send, sizes := make([][]BF16, len(counts)), make([]int, len(counts))
+		for q, p := range c.common {
+			send[q], sizes[q] = columnsOf(mine, width, p.width), counts[q]*part
 		}
+		all[i] = c.cross(w, send, sizes)
 	}
 	return all
+}
+
+func total(counts []int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
 }
 
 // pick gives some rows of a matrix of n columns.

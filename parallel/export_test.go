@@ -2,5 +2,15 @@
 
 package parallel
 
+import "github.com/samebit/samebit/contract"
+
 // JoinAs is Join with another version of the contract.
 var JoinAs = join
+
+// CommonParts is commonParts: each rank's part of H, and of I.
+func CommonParts(ranks, hidden, width int) (ofH, ofI []contract.Range) {
+	for _, p := range commonParts(ranks, hidden, width) {
+		ofH, ofI = append(ofH, p.hidden), append(ofI, p.width)
+	}
+	return ofH, ofI
+}

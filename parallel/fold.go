@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/contract"
 )
 
 // fold is R10's sums and R11. The gradients of an expert are made where it is. Those of what every rank has, the router, the shared
@@ -55,7 +56,7 @@ func (f *fold) newBlock(g *backend.Gradients, i int) (b blockFold) {
 			Down: w.of(to.Down),
 		}
 		if at.Len() < share {
-			p := w.newPiece(to.Down, f.Hidden, share, at)
+			p := w.newPiece(to.Down, f.Hidden, share, block{contract.Range{To: f.Hidden}, at})
 			x.Down, b.columns = p.part, append(b.columns, p)
 		}
 		below.Experts = append(below.Experts, x)

@@ -32,30 +32,40 @@ func GatherRows[T any](r *Rank, mine []T, counts []int) ([]T, error) {
 // GatherGradients gives the whole gradients of the ranks' parts, to one rank, the others getting nil, or to Everyone. All ranks must
 // call it with the same s and to, and each with its Part; else it is an error on every one.
 func GatherGradients(r *Rank, part *contract.Gradients, s contract.Shape, to int) (*contract.Gradients, error) {
-	if err := r.gathering("gather gradients", s, to, part); err != nil {
-		return nil, err
+	whole, err := gatherParts(r, "gather gradients", part, s, to, s.NewGradients)
+	if whole != nil {
+		copy(whole.Router, part.Router)
+		copy(whole.SharedGate, part.SharedGate)
 	}
-	if !r.gets(to) {
-		return nil, gatherExperts(r, s, to, gradientViews(part), nil)
-	}
-	whole := s.NewGradients()
-	copy(whole.Router, part.Router)
-	copy(whole.SharedGate, part.SharedGate)
-	return whole, gatherExperts(r, s, to, gradientViews(part), gradientViews(whole))
+	return whole, err
 }
 
 // GatherWeights is GatherGradients of weights.
 func GatherWeights(r *Rank, part *contract.Weights, s contract.Shape, to int) (*contract.Weights, error) {
-	if err := r.gathering("gather weights", s, to, part); err != nil {
-		return nil, err
+	whole, err := gatherParts(r, "gather weights", part, s, to, s.NewWeights)
+	if whole != nil {
+		copy(whole.Router, part.Router)
+		copy(whole.SharedGate, part.SharedGate)
+	}
+	return whole, err
+}
+
+// parts are weights or gradients of a part.
+type parts[T BF16 | float32] interface {
+	CheckPart(contract.Part) error
+	Matrices(e int) contract.Matrices[T]
+}
+
+// gatherParts puts the experts' matrices together, in what fresh makes; that is for who gets it.
+func gatherParts[T BF16 | float32, P parts[T]](r *Rank, doing string, part P, s contract.Shape, to int, fresh func() P) (whole P, err error) {
+	if err := r.gathering(doing, s, to, part); err != nil {
+		return whole, err
 	}
 	if !r.gets(to) {
-		return nil, gatherExperts(r, s, to, weightViews(part), nil)
+		return whole, gatherExperts(r, s, to, part.Matrices, nil)
 	}
-	whole := s.NewWeights()
-	copy(whole.Router, part.Router)
-	copy(whole.SharedGate, part.SharedGate)
-	return whole, gatherExperts(r, s, to, weightViews(part), weightViews(whole))
+	whole = fresh()
+	return whole, gatherExperts(r, s, to, part.Matrices, whole.Matrices)
 }
 
 // gathering compares what ranks are to gather, and to whom.
@@ -96,35 +106,14 @@ func cutExpert(x *contract.Expert, hidden, width int, share contract.Range) cont
 	return contract.Expert{Gate: x.Gate[from:to], Up: x.Up[from:to], Down: columnsOf(x.Down, width, share)}
 }
 
-// view is an expert's matrices, gate and up [W,H] and down [H,W].
-type view[T any] struct{ gate, up, down []T }
-
-func gradientViews(g *contract.Gradients) []view[float32] {
-	var all []view[float32]
-	for i := range g.Experts {
-		all = append(all, view[float32]{g.Experts[i].Gate, g.Experts[i].Up, g.Experts[i].Down})
-	}
-	if g.Shared != nil {
-		all = append(all, view[float32]{g.Shared.Gate, g.Shared.Up, g.Shared.Down})
-	}
-	return all
-}
-
-func weightViews(w *contract.Weights) []view[BF16] {
-	var all []view[BF16]
-	for i := range w.Experts {
-		all = append(all, view[BF16]{w.Experts[i].Gate, w.Experts[i].Up, w.Experts[i].Down})
-	}
-	if w.Shared != nil {
-		all = append(all, view[BF16]{w.Shared.Gate, w.Shared.Up, w.Shared.Down})
-	}
-	return all
-}
-
 // gatherExperts puts the ranks' parts of all experts, the shared one last, to their places in whole, an expert at a time.
-func gatherExperts[T any](r *Rank, s contract.Shape, to int, mine, whole []view[T]) error {
+func gatherExperts[T BF16 | float32](r *Rank, s contract.Shape, to int, mine, whole func(e int) contract.Matrices[T]) error {
 	defer r.sending("gather")()
-	for e := range mine {
+	experts := s.Experts
+	if s.SharedWidth > 0 {
+		experts++
+	}
+	for e := range experts {
 		width := s.Width
 		if e == s.Experts {
 			width = s.SharedWidth
@@ -142,7 +131,8 @@ func gatherExperts[T any](r *Rank, s contract.Shape, to int, mine, whole []view[
 			}
 		}
 		if parts[r.Group.Rank()].Len() > 0 {
-			data := slices.Concat(mine[e].gate, mine[e].up, mine[e].down)
+			x := mine(e)
+			data := slices.Concat(*x.Gate, *x.Up, *x.Down)
 			for i := range send {
 				if to == Everyone || to == i {
 					send[i] = data
@@ -155,9 +145,10 @@ func gatherExperts[T any](r *Rank, s contract.Shape, to int, mine, whole []view[
 		}
 		for i, p := range parts {
 			if n := p.Len() * s.Hidden; counts[i] > 0 {
-				copy(whole[e].gate[p.From*s.Hidden:], got[i][:n])
-				copy(whole[e].up[p.From*s.Hidden:], got[i][n:2*n])
-				setColumns(whole[e].down, width, p, got[i][2*n:])
+				x := whole(e)
+				copy((*x.Gate)[p.From*s.Hidden:], got[i][:n])
+				copy((*x.Up)[p.From*s.Hidden:], got[i][n:2*n])
+				setColumns(*x.Down, width, p, got[i][2*n:])
 			}
 		}
 	}

@@ -135,12 +135,19 @@ func span(n int) []int {
 // allToAll sends send[r] to rank r and gives what each rank sent here, of which counts says how many elements.
 func allToAll[T any](g Group, send [][]T, counts []int) ([][]T, error) {
 	recv := make([][]T, len(counts))
-	to, from := make([][]byte, len(counts)), make([][]byte, len(counts))
 	for r, n := range counts {
 		recv[r] = make([]T, n)
+	}
+	return recv, allToAllInto(g, recv, send)
+}
+
+// allToAllInto is allToAll into the caller's memory.
+func allToAllInto[T any](g Group, recv, send [][]T) error {
+	to, from := make([][]byte, len(recv)), make([][]byte, len(recv))
+	for r := range recv {
 		to[r], from[r] = host.Bytes(send[r]), host.Bytes(recv[r])
 	}
-	return recv, g.AllToAll(from, to)
+	return g.AllToAll(from, to)
 }
 
 // allGather gives every rank's elements, of which counts says how many.

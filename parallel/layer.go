@@ -24,11 +24,12 @@ type layer struct {
 	given  *contract.Weights
 	copied func([]BF16) // of backend.Spec
 
-	home   slice  // the router and the shared gate, experts of width 0: this rank's tokens are routed and planned here
-	head   slice  // the same for the H numbers of a row that this rank makes: combine, and the sum of dx
-	tail   slice  // the same for this rank's share of H among the expert-parallel ranks: the fold of what all ranks have
-	routed *stack // the experts that this rank owns
-	shared *stack // the shared expert, nil where there is none
+	home   slice        // the router and the shared gate, experts of width 0: this rank's tokens are routed and planned here
+	head   slice        // the same for the H numbers of a row that this rank makes: combine, and the sum of dx
+	tail   slice        // the same for this rank's part of H in common: the fold of what all ranks have
+	common []commonPart // of the expert-parallel ranks
+	routed *stack       // the experts that this rank owns
+	shared *stack       // the shared expert, nil where there is none
 }
 
 // Load takes this rank's part of the weights: they are the whole layer's, of which no other part is read, or that part alone, as
@@ -69,7 +70,8 @@ func (l *layer) load(s backend.Spec) error {
 		l.shared = l.newStack(s.Shape.Hidden, s.Shape.SharedWidth, 1)
 	}
 	l.home.columns = contract.Range{To: s.Shape.Hidden}
-	l.head.columns, l.tail.columns = l.routed.outputs, share(l.ep, l.Grid.EP, s.Shape.Hidden)
+	l.common = commonParts(l.Grid.EP, s.Shape.Hidden, l.part.Shared.Len())
+	l.head.columns, l.tail.columns = l.routed.outputs, l.common[l.ep].hidden
 	if err := l.cut(); err != nil {
 		return err
 	}
@@ -151,7 +153,7 @@ func (l *layer) shell(s *slice) contract.Shape {
 	if shape.SharedWidth > 0 {
 		shape.SharedWidth = 1
 		if s == &l.tail {
-			shape.SharedWidth = max(1, l.part.Shared.Len())
+			shape.SharedWidth = max(1, l.common[l.ep].width.Len())
 		}
 	}
 	return shape

@@ -20,11 +20,15 @@ func columnsOf[T any](m []T, n int, r contract.Range) []T {
 	if r.Len() == n || n == 0 {
 		return m
 	}
-	out := make([]T, 0, len(m)/n*r.Len())
+	return appendColumns(make([]T, 0, len(m)/n*r.Len()), m, n, r)
+}
+
+// appendColumns appends some columns of a matrix of n columns.
+func appendColumns[T any](to, m []T, n int, r contract.Range) []T {
 	for i := range len(m) / n {
-		out = append(out, row(m, i, n)[r.From:r.To]...)
+		to = append(to, row(m, i, n)[r.From:r.To]...)
 	}
-	return out
+	return to
 }
 
 // setColumns copies a matrix into some columns of one of n columns.

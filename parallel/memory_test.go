@@ -10,6 +10,7 @@ import (
 
 	"github.com/samebit/samebit"
 	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/testgen"
 	"github.com/samebit/samebit/parallel"
 )
@@ -79,6 +80,33 @@ func TestTapeBytes(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// Making a rank's layer takes from the heap what the slices need, and no more: what crosses goes through the same memory for every
+// expert.
+func TestWeightsAreMadeOnce(t *testing.T) {
+	s := contract.Shape{Hidden: 256, Experts: 64, TopK: 4, Width: 128, SharedWidth: 128, NormTopK: true}
+	w := testgen.Weights(s, 1)
+	taken := func() int64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.TotalAlloc)
+	}
+	before := taken()
+	errs := joined(parallel.Grid{TP: 2, EP: 1}, func(i int, r *parallel.Rank) error {
+		l, err := samebit.New(s, &w, samebit.Options{Ranks: r})
+		if err != nil {
+			return err
+		}
+		return l.Close()
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	// Each rank its outer slices, half of all, and the columns of down that are its own, a sixth.
+	if all, size := taken()-before, int64(2*s.Whole().Size()); all > size*9/4 {
+		t.Errorf("two ranks take %d bytes from the heap, of weights of %d: want four thirds as many, and little beside", all, size)
 	}
 }
 

@@ -5,11 +5,14 @@ package parallel_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/samebit/samebit"
+	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/testgen"
 	"github.com/samebit/samebit/parallel"
@@ -29,10 +32,38 @@ func tokens(n int, s contract.Shape) (x, dy []contract.BF16) {
 // Every grid up to 16 ranks gives what one process gives: uneven tokens, a rank with none, experts and widths that the ranks do
 // not divide, widths that are no powers of two.
 func TestGrids(t *testing.T) {
+	j := gridJob()
+	j.check(t, upTo16()...)
+	j.o.Backend, j.x, j.dy, j.calls = "ref", j.x[:30*tiny.Hidden], j.dy[:30*tiny.Hidden], [][]int{{20}, {10}}
+	j.check(t, few...)
+}
+
+// Ranks that share a GPU give on every grid what one process gives on a CPU.
+func TestGridsOnGPU(t *testing.T) {
+	j := gridJob()
+	want := j.one(t)
+	j.o.Backend = "cuda"
+	l, err := samebit.New(tiny, &weights, j.o)
+	if need := (*backend.UnsupportedError)(nil); errors.As(err, &need) && !strings.Contains(os.Getenv("SAMEBIT_REQUIRE"), "cuda") {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	j.hold(t, want, upTo16()...)
+	j.bf16 = true
+	j.check(t, few...)
+}
+
+func gridJob() job {
 	x, dy := tokens(90, tiny)
 	clear(dy[5*tiny.Hidden : 8*tiny.Hidden])
-	j := job{shape: tiny, w: &weights, x: x, dy: dy, calls: [][]int{{40}, {1}, {0}, {49}}}
-	var grids []parallel.Grid
+	return job{shape: tiny, w: &weights, x: x, dy: dy, calls: [][]int{{40}, {1}, {0}, {49}}}
+}
+
+func upTo16() (grids []parallel.Grid) {
 	for _, tp := range []int{1, 2, 3, 4, 8, 16} {
 		for _, ep := range []int{1, 2, 4, 5, 8, 16} {
 			if tp*ep <= 16 {
@@ -40,9 +71,7 @@ func TestGrids(t *testing.T) {
 			}
 		}
 	}
-	j.check(t, grids...)
-	j.o.Backend, j.x, j.dy, j.calls = "ref", x[:30*tiny.Hidden], dy[:30*tiny.Hidden], [][]int{{20}, {10}}
-	j.check(t, few...)
+	return grids
 }
 
 // Shapes that are not like the models': no shared expert, one expert, a width of one, all experts selected.

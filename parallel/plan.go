@@ -54,6 +54,15 @@ func shares(ranks, n int) []contract.Range {
 	return all
 }
 
+// Columns are the columns' even parts of the tokens from one to another, in order.
+func (g Grid) Columns(from, to int) []contract.Range {
+	all := shares(g.EP, to-from)
+	for i := range all {
+		all[i].From, all[i].To = all[i].From+from, all[i].To+from
+	}
+	return all
+}
+
 // Experts is what an expert-parallel rank owns of E experts.
 func (g Grid) Experts(ep, experts int) contract.Range { return share(ep, g.EP, experts) }
 
@@ -100,4 +109,27 @@ func (g Grid) Part(i int, s contract.Shape) contract.Part {
 		p.Shared = g.Inner(tp, s.SharedWidth)
 	}
 	return p
+}
+
+// commonPart is a rank's part of the gradients that all columns have: of so many of the H numbers, and of the shared expert's of so
+// many of the numbers of I that the rank's row has.
+type commonPart struct{ hidden, width contract.Range }
+
+// commonParts shares these gradients out among the ranks of a row, so that the fewest bytes cross: of a token, x and dy of a part of H
+// go to the ranks of that part, and dg, du and bf16(h*w) of a part of I to those of that one.
+func commonParts(ranks, hidden, width int) []commonPart {
+	parts, least := 1, 0 // of I
+	for n := 1; n <= min(ranks, max(1, width)); n++ {
+		if ranks%n != 0 {
+			continue
+		}
+		if bytes := 2*2*hidden*n + 3*2*width*(ranks/n); least == 0 || bytes < least {
+			parts, least = n, bytes
+		}
+	}
+	all := make([]commonPart, ranks)
+	for r := range all {
+		all[r] = commonPart{share(r%(ranks/parts), ranks/parts, hidden), share(r/(ranks/parts), parts, width)}
+	}
+	return all
 }

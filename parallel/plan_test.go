@@ -93,3 +93,28 @@ func TestGridCheck(t *testing.T) {
 		}
 	}
 }
+
+// Each pair of a number of H and one of I is one rank's, and the cuts are those with which the fewest bytes cross.
+func TestCommonParts(t *testing.T) {
+	for _, c := range []struct{ ranks, hidden, width, parts int }{ // of I
+		{1, 2048, 512, 1}, {2, 2048, 512, 1}, {8, 2048, 512, 2}, {16, 2048, 512, 2}, {64, 2048, 512, 4}, {512, 2048, 512, 16},
+		{4, 64, 64, 2}, {7, 64, 64, 7}, {5, 2048, 0, 1}, {16, 16, 3, 2}, {6, 30, 300, 6}, {12, 13, 8, 3}, {3, 3, 1, 1},
+	} {
+		ofH, ofI := parallel.CommonParts(c.ranks, c.hidden, c.width)
+		owners, parts := make([]int, c.hidden*c.width), map[contract.Range]bool{}
+		for r := range ofH {
+			parts[ofI[r]] = true
+			for h := ofH[r].From; h < ofH[r].To; h++ {
+				for i := ofI[r].From; i < ofI[r].To; i++ {
+					owners[h*c.width+i]++
+				}
+			}
+		}
+		if len(ofH) != c.ranks || slices.ContainsFunc(owners, func(n int) bool { return n != 1 }) {
+			t.Errorf("%+v: %v by %v: not each number once", c, ofH, ofI)
+		}
+		if len(parts) != c.parts {
+			t.Errorf("%+v: %d parts of I", c, len(parts))
+		}
+	}
+}

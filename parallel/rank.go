@@ -150,6 +150,9 @@ func (r *Rank) agreeShares(doing string, what any, share string, mine error) err
 	return nil
 }
 
+// Column is the number of this rank's column.
+func (r *Rank) Column() int { return r.ep }
+
 // Part is what this rank holds of a layer of that shape.
 func (r *Rank) Part(s contract.Shape) contract.Part { return r.Grid.Part(r.Group.Rank(), s) }
 

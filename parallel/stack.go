@@ -85,9 +85,9 @@ func (s *stack) cut(own []contract.Expert) error {
 	if s.alone() {
 		return nil
 	}
-	w := s.router(&s.outer.weights, s.outputs.Len())
+	w, x := s.router(&s.outer.weights, s.outputs.Len()), s.newCrossing()
 	for e := range own {
-		if err := s.exchange(&w.Experts[e], &own[e]); err != nil {
+		if err := x.expert(&w.Experts[e], &own[e]); err != nil {
 			return err
 		}
 	}
@@ -113,26 +113,36 @@ func (s *stack) drop() {
 	}
 }
 
-// exchange makes one expert's outer slice of the inner slices of the column.
-func (s *stack) exchange(outer, own *contract.Expert) error {
-	outs, ins := shares(s.Grid.TP, s.hidden), s.shares()
-	send, counts := make([][]BF16, len(outs)), make([]int, len(outs))
-	for r, to := range outs {
-		send[r] = append(send[r], columnsOf(own.Gate, s.hidden, to)...)
-		send[r] = append(send[r], columnsOf(own.Up, s.hidden, to)...)
-		send[r] = append(send[r], own.Down[to.From*s.mine().Len():to.To*s.mine().Len()]...)
-		counts[r] = 3 * ins[r].Len() * s.outputs.Len()
+// crossing makes outer slices of the inner slices of the column, an expert after the other through the same memory.
+type crossing struct {
+	*stack
+	outs, ins  []contract.Range // what each rank of the column makes of H, and has of I
+	send, recv [][]BF16         // of each, an expert's
+}
+
+func (s *stack) newCrossing() *crossing {
+	x := &crossing{stack: s, outs: shares(s.Grid.TP, s.hidden), ins: s.shares()}
+	for r := range x.outs {
+		x.send = append(x.send, make([]BF16, 0, 3*x.outs[r].Len()*s.mine().Len()))
+		x.recv = append(x.recv, make([]BF16, 3*x.ins[r].Len()*s.outputs.Len()))
 	}
-	got, err := allToAll(s.column, send, counts)
-	if err != nil {
+	return x
+}
+
+func (x *crossing) expert(outer, own *contract.Expert) error {
+	for r, to := range x.outs {
+		send := appendColumns(appendColumns(x.send[r][:0], own.Gate, x.hidden, to), own.Up, x.hidden, to)
+		x.send[r] = append(send, own.Down[to.From*x.mine().Len():to.To*x.mine().Len()]...)
+	}
+	if err := allToAllInto(x.column, x.recv, x.send); err != nil {
 		return err
 	}
-	n := s.outputs.Len()
-	gate, up, down := make([]BF16, 0, s.width*n), make([]BF16, 0, s.width*n), make([]BF16, s.width*n)
-	for r, from := range ins {
-		part := from.Len() * n
-		gate, up = append(gate, got[r][:part]...), append(up, got[r][part:2*part]...)
-		setColumns(down, s.width, from, got[r][2*part:])
+	n := x.outputs.Len()
+	gate, up, down := make([]BF16, 0, x.width*n), make([]BF16, 0, x.width*n), make([]BF16, x.width*n)
+	for r, from := range x.ins {
+		part, got := from.Len()*n, x.recv[r]
+		gate, up = append(gate, got[:part]...), append(up, got[part:2*part]...)
+		setColumns(down, x.width, from, got[2*part:])
 	}
 	outer.Gate, outer.Up, outer.Down = gate, up, down
 	return nil

@@ -4,7 +4,10 @@ package parallel
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
+	"slices"
+	"strings"
 )
 
 // Volume is how many bytes ranks have sent to others, by what they were.
@@ -44,6 +47,43 @@ func (v Volume) Minus(before Volume) Volume {
 // of y over the tensor-parallel ranks, as Megatron does. These sums are what costs them the bits.
 func (v Volume) Textbook(g Grid, tokens, hidden int) int64 {
 	return 2*v["x"]/int64(g.TP) + int64(2*(g.TP-1)*2*hidden)*int64(tokens)
+}
+
+// PerToken is what a token costs between ranks, in bytes: what all of them send to others, over the tokens.
+type PerToken struct {
+	Forward  float64            `json:"forward"`
+	Backward float64            `json:"backward"`
+	All      float64            `json:"all"`      // the gradients that Flush gathers too
+	Textbook float64            `json:"textbook"` // of the forward, and again of the backward: see Volume
+	Of       map[string]float64 `json:"of"`       // by what is sent
+}
+
+// PerToken is the volume of a forward, and perhaps its backward, of so many tokens, over these.
+func (v Volume) PerToken(g Grid, tokens, hidden int) *PerToken {
+	per := func(bytes int64) float64 { return float64(bytes) / float64(tokens) }
+	p := &PerToken{Forward: per(v.Forward()), Backward: per(v.Backward()), Textbook: per(v.Textbook(g, tokens, hidden)), Of: map[string]float64{}}
+	all := int64(0)
+	for what, bytes := range v {
+		p.Of[what] = per(bytes)
+		all += bytes
+	}
+	p.All = per(all)
+	return p
+}
+
+// String says it in a line.
+func (p *PerToken) String() string {
+	var parts []string
+	for _, what := range slices.Concat(forwardSends, backwardSends) {
+		if n := p.Of[what]; n > 0 && what != "plan" && what != "route weights" && what != "dw" {
+			parts = append(parts, fmt.Sprintf("%s %.0f", what, n))
+		}
+	}
+	text := fmt.Sprintf("bytes between ranks a token: forward %.0f, backward %.0f (%s)", p.Forward, p.Backward, strings.Join(parts, ", "))
+	if n := p.Of["gradients"]; n > 0 {
+		text += fmt.Sprintf(", Flush's gradients %.0f", n)
+	}
+	return text + fmt.Sprintf("; the textbook's, which adds on the way: %.0f and as many", p.Textbook)
 }
 
 // Volume is what this rank has sent since it joined.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/samebit/samebit"
+	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/testgen"
 	"github.com/samebit/samebit/parallel"
 )
 
@@ -110,5 +112,49 @@ func TestVolume(t *testing.T) {
 	}
 	if textbook := sums[0].Textbook(grid, n, h); textbook != int64(2*far*2*h+2*n*2*h) {
 		t.Errorf("the textbook's: %d bytes, want %d", textbook, 2*far*2*h+2*n*2*h)
+	}
+}
+
+// The gradients that all columns have are cut in H and in I: here each in two. What that costs is counted by hand.
+func TestVolumeOfCommonGradients(t *testing.T) {
+	const n, others = 20, 3
+	s := contract.Shape{Hidden: 64, Experts: 8, TopK: 2, Width: 16, SharedWidth: 64, NormTopK: true}
+	w := testgen.Weights(s, 1)
+	x, dy := tokens(n, s)
+	grid, sums := parallel.Grid{TP: 1, EP: 4}, make([]parallel.Volume, 4)
+	errs := joined(grid, func(i int, r *parallel.Rank) error {
+		l, err := samebit.New(s, &w, samebit.Options{Ranks: r})
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		at := grid.Columns(0, n)[i]
+		out, err := l.Forward(x[at.From*s.Hidden:at.To*s.Hidden], samebit.Train)
+		if err != nil {
+			return err
+		}
+		grads, err := l.NewBF16Gradients(nil)
+		if err != nil {
+			return err
+		}
+		defer grads.Close()
+		if _, err := l.Backward(out.Tape, dy[at.From*s.Hidden:at.To*s.Hidden], grads); err != nil {
+			return err
+		}
+		if err := grads.Flush(); err != nil {
+			return err
+		}
+		sums[i], err = r.SumVolumes(r.Volume())
+		return err
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	token := 2*2*s.Hidden/2 + 3*2*s.SharedWidth/2 + 4*s.TopK + 4*s.TopK + 4 // to another rank: of x and dy, of dg, du and hw, ids, dlogits, dz
+	if have, want := sums[0]["fold"], int64(4*others*4+n*others*token); have != want {
+		t.Errorf("fold: %d bytes, want %d", have, want)
+	}
+	if have, want := sums[0]["gradients"], int64(2*others*((s.Experts+1)*s.Hidden+3*s.SharedWidth*s.Hidden)); have != want {
+		t.Errorf("gradients: %d bytes, want %d", have, want)
 	}
 }

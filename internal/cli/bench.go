@@ -18,6 +18,7 @@ import (
 	"github.com/samebit/samebit/bench"
 	"github.com/samebit/samebit/internal/testgen"
 	"github.com/samebit/samebit/internal/ui"
+	"github.com/samebit/samebit/parallel"
 )
 
 // benchCommand times the layer.
@@ -36,6 +37,7 @@ type benchCommand struct {
 	Note       map[string]string `placeholder:"KEY=VALUE" mapsep:"none" help:"A configuration line for --out, such as commit=1a2b3c; may be given again." json:"note,omitempty"`
 	Against    string            `placeholder:"FILE" help:"Set the times of these benchmark lines beside the others, and how many times as long they are." json:"against,omitempty"`
 	From       string            `placeholder:"FILE" help:"Show these benchmark lines, and run nothing." json:"from,omitempty"`
+	rankFlags
 
 	Result benchResult `kong:"-" json:"result"`
 }
@@ -66,10 +68,14 @@ GB/s is the weights that the tokens need - the router, the shared expert, the ex
 
 The peak is the most that the process had resident during a case, and workspace what of it is neither weights nor gradients. Made-up weights stay in memory beside what a backend makes of them; a checkpoint's do not, so that --checkpoint shows what a layer takes. The gradients of the full shape take 6.4 GB in FP32, 3.2 GB in BF16.
 
+On ranks the tokens of a run are shared out over the columns, evenly. A run begins when all ranks are there and ends when all have done their part; its time is the first rank's, of the calls on the host on a GPU too, as no graph spans ranks. Beside tokens/s stands each rank's part of them, and how many bytes all ranks together send a token. Memory is the process's: of goroutines all, of processes the first one's; there the memory's bandwidth is not measured.
+
 Examples:
 
     samebit bench
     samebit bench --shape qwen3-next --pass forward,forward+backward --tokens 1,64,1024 --out bench.txt
+    samebit bench --shape mid --tp 2 --ep 2
+    mpirun -np 4 samebit bench --checkpoint Qwen3-Next-80B-A3B-Instruct --layer 3 --tokens 4096
     samebit bench --from bench.txt --against rivals.txt`
 }
 
@@ -100,12 +106,16 @@ func (c *benchCommand) Run(e *env) error {
 		}
 		return nil
 	}
-	if c.Out != "" {
+	ranks, err := c.join(e)
+	if err != nil {
+		return err
+	}
+	if c.Out != "" && e.rank == 0 {
 		if err := writable(c.Out); err != nil {
 			return fmt.Errorf("--out: %w", err)
 		}
 	}
-	err := c.measure(e)
+	err = c.measure(e, ranks)
 	if err != nil && len(c.Result.Cases) > 0 {
 		return partialError{err} // what was measured may have taken hours
 	}
@@ -136,9 +146,9 @@ func (c *benchCommand) add(r *bench.Result) {
 }
 
 // measure runs all cases, and writes the lines.
-func (c *benchCommand) measure(e *env) error {
+func (c *benchCommand) measure(e *env, ranks []*parallel.Rank) error {
 	settings := append(bench.Machine(), c.notes()...)
-	if c.Bandwidth && slices.ContainsFunc(c.Backend, bench.ReadsHostMemory) {
+	if c.Bandwidth && e.ranks == 0 && slices.ContainsFunc(c.Backend, bench.ReadsHostMemory) {
 		progress := e.progress("reading memory")
 		b, err := bench.ReadBandwidth(cmp.Or(c.Workers, runtime.GOMAXPROCS(0)), progress.Set)
 		progress.Close()
@@ -148,15 +158,19 @@ func (c *benchCommand) measure(e *env) error {
 		c.Result.Bandwidth = &b
 		settings = append(settings, b.Settings()...)
 	}
-	open, err := c.opener(e)
+	open, err := c.opener(e, ranks)
 	if err != nil {
 		return err
 	}
-	to := bench.NewWriter(&keeper{path: c.Out})
+	lines := &keeper{}
+	if e.rank == 0 {
+		lines.path = c.Out
+	}
+	to := bench.NewWriter(lines)
 	c.Result.Devices = map[string]string{}
 	for _, backend := range c.Backend {
 		progress := e.progress("loading weights")
-		subject, err := open(samebit.Options{Backend: backend, Workers: c.Workers, Progress: progress.Set})
+		subject, err := open(samebit.Options{Backend: backend, Workers: c.Workers, Device: e.device, Progress: progress.Set})
 		progress.Close()
 		if err != nil {
 			return err
@@ -188,19 +202,28 @@ func (k *keeper) Write(lines []byte) (int, error) {
 	})
 }
 
-// opener loads the layer: a checkpoint's, or one of weights that are made up once.
-func (c *benchCommand) opener(e *env) (func(samebit.Options) (*bench.Subject, error), error) {
+// opener loads the layer: a checkpoint's, or one of weights that are made up once; of a process among several, its part.
+func (c *benchCommand) opener(e *env, ranks []*parallel.Rank) (func(samebit.Options) (*bench.Subject, error), error) {
 	if c.Checkpoint != "" {
-		return func(o samebit.Options) (*bench.Subject, error) { return bench.Open(c.Checkpoint, c.Layer, o) }, nil
+		return func(o samebit.Options) (*bench.Subject, error) { return bench.Open(c.Checkpoint, c.Layer, o, ranks...) }, nil
 	}
 	s, err := testgen.Shape(c.Shape)
 	if err != nil {
 		return nil, fmt.Errorf("--shape: %w", err)
 	}
+	part := s.Whole()
+	if len(ranks) > 0 {
+		if err := ranks[0].Grid.Check(s); err != nil {
+			return nil, err
+		}
+		if e.ranks > 0 {
+			part = ranks[0].Part(s)
+		}
+	}
 	progress := e.progress("making weights")
 	defer progress.Close()
-	w := bench.Weights(s, bench.Seed, progress.Set)
-	return func(o samebit.Options) (*bench.Subject, error) { return bench.New(c.Shape, s, w, o) }, nil
+	w := bench.PartWeights(part, bench.Seed, progress.Set)
+	return func(o samebit.Options) (*bench.Subject, error) { return bench.New(c.Shape, s, w, o, ranks...) }, nil
 }
 
 // cases runs a subject's cases.
@@ -256,6 +279,10 @@ func (c *benchCommand) Show(p *ui.Printer) {
 		p.Line("")
 	}
 	header := ui.Row{"pass", "tokens", "median", "min", "max", "runs", "tokens/s", "GB/s", "of bandwidth", "GMAC/s", "peak", "workspace"}
+	onRanks := slices.ContainsFunc(r.Cases, func(k benchCase) bool { return k.PerRank > 0 })
+	if onRanks {
+		header = append(header, "tokens/s a rank", "sent a token")
+	}
 	several := slices.ContainsFunc(r.Cases, func(k benchCase) bool { return k.By != r.Cases[0].By })
 	if several {
 		header = append(ui.Row{"by"}, header...)
@@ -272,6 +299,9 @@ func (c *benchCommand) Show(p *ui.Printer) {
 		row := ui.Row{k.Pass, k.Tokens, duration(k.Median), duration(k.Min), duration(k.Max), k.Runs,
 			fmt.Sprintf("%.0f", k.TokensPerSecond()), figure(k.Rate()/1e9, "%.1f"), figure(100*k.Share, "%.0f %%"),
 			figure(k.MACRate()/1e9, "%.1f"), orDash(k.Memory.Peak), orDash(k.Memory.Workspace)}
+		if onRanks {
+			row = append(row, figure(k.PerRank, "%.0f"), orDash(int64(k.Between)))
+		}
 		if several {
 			row = append(ui.Row{k.By}, row...)
 		}
@@ -289,6 +319,9 @@ func (c *benchCommand) Show(p *ui.Printer) {
 		p.Line("")
 		m := r.Cases[len(r.Cases)-1].Memory
 		p.Line("of the last peak: weights made up %s, as loaded %s, gradients %s", orDash(m.Given), orDash(m.Loaded), orDash(m.Gradients))
+		if sent := r.Cases[len(r.Cases)-1].Sent; sent != nil {
+			p.Line("of the last case: %v", sent)
+		}
 	}
 	if c.Out != "" {
 		p.Line("%s", c.Out)

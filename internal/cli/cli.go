@@ -65,8 +65,13 @@ func (e *env) name(command string) string {
 	return "samebit " + command
 }
 
-// progress shows the progress of work on standard error.
-func (e *env) progress(name string) *ui.Progress { return ui.NewProgress(e.stderr, name) }
+// progress shows the progress of work on standard error: of ranks, the first one's.
+func (e *env) progress(name string) *ui.Progress {
+	if e.rank > 0 {
+		return ui.NewProgress(io.Discard, name)
+	}
+	return ui.NewProgress(e.stderr, name)
+}
 
 // The exit statuses.
 const (

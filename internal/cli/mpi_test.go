@@ -41,6 +41,9 @@ func mpirun(t *testing.T, n int, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// endings are what commands print when all is done.
+var endings = []string{" 0 failed", "all of ", "of the last case: "}
+
 // output is what the ranks print, and how the launcher ended: nil where the ranks did well and it alone does not end, as some
 // versions of Open MPI's do now and then.
 func output(cmd *exec.Cmd, limit time.Duration) (string, error) {
@@ -51,7 +54,8 @@ func output(cmd *exec.Cmd, limit time.Duration) (string, error) {
 	}
 	hung := time.AfterFunc(limit, func() { cmd.Process.Kill() })
 	err := cmd.Wait()
-	if !hung.Stop() && strings.Contains(out.String(), " 0 failed") {
+	done := func(ending string) bool { return strings.Contains(out.String(), ending) }
+	if !hung.Stop() && slices.ContainsFunc(endings, done) {
 		err = nil
 	}
 	return out.String(), err
@@ -91,6 +95,40 @@ func TestGateOnProcesses(t *testing.T) {
 		if same < 10 {
 			t.Errorf("compared %d digests", same)
 		}
+	}
+}
+
+// A run on processes writes the file of one, and the first process alone writes and prints; a bench times all.
+func TestRunAndBenchOnProcesses(t *testing.T) {
+	dir, ckpt := t.TempDir(), filepath.Join("..", "..", "checkpoint", "testdata", "qwen3-next-tiny")
+	run := func(out string, more ...string) []string {
+		return append([]string{"run", ckpt, "--layer", "1", "--in", filepath.Join(ckpt, "layer1-moe-io.safetensors"), "--backward", "--workers", "1",
+			"--out", filepath.Join(dir, out)}, more...)
+	}
+	var stdout, stderr bytes.Buffer
+	if status := Main(run("one"), &stdout, &stderr); status != 0 {
+		t.Fatalf("exit status %d: %s", status, &stderr)
+	}
+	out, err := output(mpirun(t, 4, run("four", "--tp", "2")...), time.Minute)
+	if err != nil || strings.Count(out, "all of ") != 1 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	one, _ := os.ReadFile(filepath.Join(dir, "one"))
+	if four, err := os.ReadFile(filepath.Join(dir, "four")); err != nil || !bytes.Equal(one, four) {
+		t.Errorf("%v: %d bytes, not the %d of one process", err, len(four), len(one))
+	}
+	lines := filepath.Join(dir, "lines")
+	out, err = output(mpirun(t, 4, "bench", "--shape", "tiny", "--tokens", "9", "--pass", "forward,forward+backward", "--time", "20ms", "--tp", "2",
+		"--workers", "1", "--out", lines), time.Minute)
+	text, _ := os.ReadFile(lines)
+	if err != nil || strings.Count(out, "tokens/s a rank") != 1 || strings.Count(string(text), "/tp=2/ep=2/pass=") != 2 {
+		t.Errorf("%v: %s: %s", err, out, text)
+	}
+	// What the first rank cannot write ends all.
+	start := time.Now()
+	out, err = output(mpirun(t, 2, run("no/such/folder")...), 25*time.Second)
+	if err == nil || !strings.Contains(out, "cannot be written") || time.Since(start) > 20*time.Second {
+		t.Errorf("%v after %v: %s", err, time.Since(start), out)
 	}
 }
 

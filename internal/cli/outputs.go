@@ -45,7 +45,7 @@ func (c *runCommand) write(e *env, layer *samebit.Layer, got *results) error {
 	if c.Backward {
 		outs = append(outs, safetensors.New("dx", []int{tokens, s.Hidden}, got.dx))
 		for _, entry := range layer.Tensors() {
-			outs = append(outs, gradient(entry, got.grads.FP32(), got.grads.BF16()))
+			outs = append(outs, gradient(entry, got.fp32, got.bf16))
 		}
 	}
 	progress := e.progress("writing " + c.Out)

@@ -4,6 +4,8 @@ package cli
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/samebit/samebit/gate"
@@ -56,19 +58,20 @@ func (f *rankFlags) join(e *env) ([]*parallel.Rank, error) {
 		if err != nil {
 			return nil, err
 		}
-		e.device = mpi.LocalRank()
+		e.device = deviceOf(mpi.LocalRank())
 		return f.processes(e, world)
 	case "nccl":
 		place, err := nccl.FromEnvironment()
 		if err != nil {
 			return nil, err
 		}
+		place.GPU = deviceOf(place.Local)
 		e.stoppedBecause(stoppedEarly)
 		world, err := nccl.Open(place, limits)
 		if err != nil {
 			return nil, err
 		}
-		e.device = place.Local
+		e.device = place.GPU
 		return f.processes(e, world)
 	}
 	if task, tasks, several := mpi.SlurmTask(); several && f.Over == "auto" {
@@ -84,6 +87,15 @@ func (f *rankFlags) join(e *env) ([]*parallel.Rank, error) {
 		return nil, fmt.Errorf("--tp %d, --ep %d: found %d ranks: need at most %d in one process", f.TP, f.EP, grid.Ranks(), mostRanks)
 	}
 	return gate.JoinAll(parallel.LocalWith(grid.Ranks(), f.Patience), grid)
+}
+
+// deviceOf is the number of the GPU of a machine's rank among those that it sees: its own number, or the first where the launcher
+// shows each rank one alone, as srun --gpus-per-task does.
+func deviceOf(local int) int {
+	if seen := os.Getenv("CUDA_VISIBLE_DEVICES"); seen != "" && !strings.Contains(seen, ",") {
+		return 0
+	}
+	return local
 }
 
 // processes joins a grid of processes, of which this is one.

@@ -5,11 +5,11 @@ package cli
 import (
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"github.com/samebit/samebit"
 	"github.com/samebit/samebit/checkpoint/safetensors"
 	"github.com/samebit/samebit/internal/ui"
+	"github.com/samebit/samebit/parallel"
 )
 
 // runCommand runs tokens of a file through a layer, and writes what comes out to another.
@@ -27,6 +27,7 @@ type runCommand struct {
 	RouterLogits  string `enum:"fp32,bf16" default:"fp32" help:"Precision of the router logits, fp32 or bf16; bf16 rounds them, as Hugging Face and vLLM do." json:"router_logits"`
 	GradDtype     string `enum:"fp32,bf16" default:"fp32" help:"Type of the weights' gradients, fp32 or bf16; bf16 is one cast at the end." json:"grad_dtype"`
 	AllowRejected bool   `help:"Do not fail where tokens are rejected for a logit that is not finite." json:"allow_rejected"`
+	rankFlags
 
 	Result runResult `kong:"-" json:"result"`
 }
@@ -64,12 +65,16 @@ Writes to --out, which appears whole or not at all:
 
 A digest is the SHA-256 of a line such as "BF16 [24,128]" and then the tensor's bytes; that of several tensors, the SHA-256 of lines "digest  name" sorted by name, as sha256sum prints them.
 
+On ranks each reads its part of the weights, and all read --in; the tokens of a call are shared out over the columns, and the first rank writes --out, which has every token and whole gradients: the same file whatever the grid.
+
 Examples:
 
     samebit run Qwen3-Next-80B-A3B-Instruct --layer 3 --in x.safetensors --out y.safetensors
     samebit run ckpt --layer 0 --in xdy.safetensors --backward --out all.safetensors
     samebit run ckpt --layer 0 --in xdy.safetensors --backward --backend ref --micro-batch 7 --out ref.safetensors
-    samebit compare all.safetensors ref.safetensors`
+    samebit compare all.safetensors ref.safetensors
+    samebit run ckpt --layer 0 --in xdy.safetensors --backward --tp 2 --ep 2 --out grid.safetensors
+    mpirun -np 4 samebit run ckpt --layer 0 --in xdy.safetensors --backward --tp 2 --out grid.safetensors`
 }
 
 // Run implements command.
@@ -77,53 +82,57 @@ func (c *runCommand) Run(e *env) error {
 	if c.MicroBatch < 0 {
 		return fmt.Errorf("--micro-batch: found %d: need at least 1, or 0 for all tokens in one call", c.MicroBatch)
 	}
-	shards, _ := filepath.Glob(filepath.Join(c.Checkpoint, "*"))
-	if err := writable(c.Out, append(shards, c.In)...); err != nil {
+	ranks, err := c.join(e)
+	if err != nil {
 		return err
+	}
+	if e.rank == 0 { // which writes
+		shards, _ := filepath.Glob(filepath.Join(c.Checkpoint, "*"))
+		if err := writable(c.Out, append(shards, c.In)...); err != nil {
+			return err
+		}
 	}
 	file, err := safetensors.Open(c.In)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	layer, err := c.open(e)
-	if err != nil {
-		return err
+	if len(ranks) == 0 {
+		ranks = []*parallel.Rank{nil}
 	}
-	defer layer.Close()
-	c.Result.Device = layer.Device()
-
-	var got *results
-	err = safetensors.Guard(func() (err error) {
-		in, err := c.read(file, layer.Shape())
-		if err != nil {
+	workers := make([]*worker, len(ranks))
+	err = parallel.Together(ranks, func(i int, r *parallel.Rank) error {
+		w := &worker{runCommand: c, env: e, rank: r, first: e.rank == 0 && i == 0}
+		if err := w.open(); err != nil {
 			return err
 		}
-		got, err = c.work(e, layer, in)
-		return err
+		workers[i] = w
+		return safetensors.Guard(func() error { return w.run(file) })
 	})
+	defer func() {
+		for _, w := range workers {
+			if w != nil {
+				w.layer.Close()
+			}
+		}
+	}()
 	if err != nil {
 		return err
 	}
 	if err := file.Check(); err != nil {
 		return err
 	}
-	if err := c.write(e, layer, got); err != nil {
-		return err
+	first := workers[0]
+	c.note(first)
+	if first.first {
+		if err := c.write(e, first.layer, &first.results); err != nil {
+			return err
+		}
 	}
-	if got.Rejected.Tokens > 0 && !c.AllowRejected {
-		return failf("%w; %s is written, --allow-rejected accepts it", &got.Rejected, c.Out)
+	if first.Rejected.Tokens > 0 && !c.AllowRejected {
+		return failf("%w; %s is written, --allow-rejected accepts it", &first.Rejected, c.Out)
 	}
 	return nil
-}
-
-// open loads the layer.
-func (c *runCommand) open(e *env) (*samebit.Layer, error) {
-	o := c.options()
-	progress := e.progress("loading weights")
-	defer progress.Close()
-	o.Progress = progress.Set
-	return samebit.Open(c.Checkpoint, c.Layer, o)
 }
 
 func (c *runCommand) options() samebit.Options {
@@ -134,110 +143,14 @@ func (c *runCommand) options() samebit.Options {
 	return o
 }
 
-// results are those of all tokens; dx and grads where there was a backward.
-type results struct {
-	*samebit.Output
-	dx    []samebit.BF16
-	grads *samebit.Gradients
-}
-
-// work runs the tokens, a micro-batch a call.
-func (c *runCommand) work(e *env, layer *samebit.Layer, in *inputs) (*results, error) {
-	all := &results{}
-	if c.Backward {
-		var err error
-		if all.grads, err = c.gradients(layer); err != nil {
-			return nil, err
-		}
-		defer all.grads.Close()
+// note takes what a worker has found into the record.
+func (c *runCommand) note(w *worker) {
+	r, load := &c.Result, w.Load()
+	r.Device, r.Tokens, r.ForwardSeconds, r.BackwardSeconds = w.layer.Device(), w.tokens, w.forward, w.backward
+	r.Load, r.MaxOverMean, r.DeadExperts = load.Tokens, load.MaxMean, load.Dead
+	if r.Rejected = w.Rejected.Tokens; r.Rejected > 0 {
+		r.FirstRejected = &w.Rejected.First
 	}
-	progress := e.progress("running tokens")
-	defer progress.Close()
-	size := c.MicroBatch
-	if size == 0 {
-		size = max(in.tokens, 1)
-	}
-	for from := 0; from == 0 || from < in.tokens; from += size { // no tokens are one call, too
-		to := min(from+size, in.tokens)
-		if err := c.call(layer, in.slice(from, to), from, all); err != nil {
-			return nil, fmt.Errorf("tokens %d to %d: %w", from, to-1, err)
-		}
-		progress.Set(int64(to), int64(in.tokens))
-	}
-	if c.Backward {
-		err := timed(&c.Result.BackwardSeconds, all.grads.Flush)
-		if err != nil {
-			return nil, err
-		}
-	}
-	load := all.Load()
-	c.Result.Tokens = in.tokens
-	c.Result.Load, c.Result.MaxOverMean, c.Result.DeadExperts = load.Tokens, load.MaxMean, load.Dead
-	if c.Result.Rejected = all.Rejected.Tokens; c.Result.Rejected > 0 {
-		c.Result.FirstRejected = &all.Rejected.First
-	}
-	return all, nil
-}
-
-func (c *runCommand) gradients(layer *samebit.Layer) (*samebit.Gradients, error) {
-	if c.GradDtype == "bf16" {
-		return layer.NewBF16Gradients(nil)
-	}
-	return layer.NewGradients(nil)
-}
-
-// call runs one micro-batch, whose first token is token from.
-func (c *runCommand) call(layer *samebit.Layer, in *inputs, from int, all *results) error {
-	var options []samebit.ForwardOption
-	if c.Backward {
-		options = append(options, samebit.Train)
-	}
-	if c.Replay {
-		options = append(options, samebit.Replay(in.replay))
-	}
-	var out *samebit.Output
-	err := timed(&c.Result.ForwardSeconds, func() (err error) {
-		out, err = layer.Forward(in.x, options...)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	defer out.Tape.Free()
-	all.add(out, from)
-	if !c.Backward {
-		return nil
-	}
-	return timed(&c.Result.BackwardSeconds, func() error {
-		dx, err := layer.Backward(out.Tape, in.dy, all.grads)
-		all.dx = append(all.dx, dx...)
-		return err
-	})
-}
-
-// add puts a call's output behind those before it.
-func (r *results) add(out *samebit.Output, from int) {
-	if r.Output == nil {
-		first := *out
-		r.Output = &first
-		return
-	}
-	r.Y = append(r.Y, out.Y...)
-	r.Logits = append(r.Logits, out.Logits...)
-	r.IDs = append(r.IDs, out.IDs...)
-	r.Weights = append(r.Weights, out.Weights...)
-	if r.Rejected.Tokens == 0 {
-		r.Rejected.First = from + out.Rejected.First
-	}
-	r.Rejected.Tokens += out.Rejected.Tokens
-}
-
-// timed adds the seconds that do takes.
-func timed(seconds *float64, do func() error) error {
-	start := time.Now()
-	err := do()
-	*seconds += time.Since(start).Seconds()
-	return err
 }
 
 // Show implements command.

@@ -16,9 +16,13 @@ import (
 	"strconv"
 )
 
+// Env is NCCL's path or name, in place of libnccl.so.2.
+const Env = "SAMEBIT_NCCL"
+
 // Place is where a process stands among others, and where they meet.
 type Place struct {
-	Rank, Size, Local int    // Local: among the ranks of this machine, which is its GPU's number
+	Rank, Size, Local int    // Local: among the ranks of this machine
+	GPU               int    // that it uses, among those that it sees; FromEnvironment leaves it to the caller
 	Address           string // host:port, of rank 0
 	Token             string // that all have, so that no stranger is taken for one of them
 }

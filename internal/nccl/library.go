@@ -5,8 +5,10 @@
 package nccl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"structs"
 	"unsafe"
 
@@ -59,33 +61,40 @@ const (
 var symbols = [calls]string{"ncclGetUniqueId", "ncclGroupStart", "ncclGroupEnd", "ncclSend", "ncclRecv", "ncclCommGetAsyncError",
 	"ncclCommAbort", "ncclCommDestroy", "ncclGetErrorString"}
 
+// libraryName is what the library is called where Env names no other.
 const libraryName = "libnccl.so.2"
+
+// ErrNoLibrary says that NCCL is not where it was looked for.
+var ErrNoLibrary = errors.New("nccl: no library")
 
 // shared is the library of the machine.
 type shared struct {
+	name      string
 	functions [calls]uintptr
 	init      func(c *comm, size int32, id uniqueID, rank int32) int32 // ncclCommInitRank
 }
 
 func load() (*shared, error) {
-	handle, err := dl.Open(libraryName, false)
+	name := cmp.Or(os.Getenv(Env), libraryName)
+	handle, err := dl.Open(name, false)
 	if err != nil {
-		return nil, fmt.Errorf("nccl: found no %s: need NCCL 2.7 or later, as its package or PyTorch installs it: %w", libraryName, err)
+		return nil, fmt.Errorf("%w: found no %s: need NCCL 2.7 or later, as its package or PyTorch installs it, or its path in %s: %w",
+			ErrNoLibrary, name, Env, err)
 	}
-	return bind(handle)
+	return bind(name, handle)
 }
 
-func bind(handle uintptr) (*shared, error) {
-	l := &shared{}
-	for c, name := range symbols {
+func bind(name string, handle uintptr) (*shared, error) {
+	l := &shared{name: name}
+	for c, symbol := range symbols {
 		var err error
-		if l.functions[c], err = dl.Symbol(handle, name); err != nil {
-			return nil, fmt.Errorf("nccl: %s has no %s: need NCCL 2.7 or later", libraryName, name)
+		if l.functions[c], err = dl.Symbol(handle, symbol); err != nil {
+			return nil, fmt.Errorf("nccl: %s has no %s: need NCCL 2.7 or later", l.name, symbol)
 		}
 	}
 	init, err := dl.Symbol(handle, "ncclCommInitRank")
 	if err != nil {
-		return nil, fmt.Errorf("nccl: %s has no ncclCommInitRank: need NCCL 2.7 or later", libraryName)
+		return nil, fmt.Errorf("nccl: %s has no ncclCommInitRank: need NCCL 2.7 or later", l.name)
 	}
 	purego.RegisterFunc(&l.init, init)
 	return l, nil

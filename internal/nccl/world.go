@@ -36,9 +36,9 @@ type memory struct {
 
 // Open joins the world at a place.
 func Open(p Place, limits patience.Limits) (*World, error) {
-	gpu, err := driver.Open(p.Local)
+	gpu, err := driver.Open(p.GPU)
 	if err != nil {
-		return nil, fmt.Errorf("nccl: %w", err)
+		return nil, fmt.Errorf("nccl: rank %d, number %d of its machine, has no GPU of its own: %w", p.Rank, p.Local, err)
 	}
 	lib, err := load()
 	if err != nil {
