@@ -194,7 +194,6 @@ func TestRefresh(t *testing.T) {
 	const n = 20
 	x, dy := tokens(n, tiny)
 	stepped := testgen.Weights(tiny, 9)
-	stepped.Router, stepped.SharedGate = weights.Router, weights.SharedGate
 	want := job{shape: tiny, w: &stepped, x: x, dy: dy, calls: [][]int{{n}}}.one(t)
 	grid := parallel.Grid{TP: 3, EP: 2}
 	whole := tiny.NewGradients()
@@ -276,6 +275,8 @@ func step(w, to *contract.Weights, p contract.Part, partAlone bool) {
 			copy(w.Down[h*width+r.From:h*width+r.To], to.Down[h*r.Len():])
 		}
 	}
+	copy(w.Router, to.Router)
+	copy(w.SharedGate, to.SharedGate)
 	for e := p.Experts.From; e < p.Experts.To; e++ {
 		set(&w.Experts[e], &to.Experts[e], p.Shape.Width, p.Width)
 	}

@@ -38,7 +38,7 @@ func join(g Group, grid Grid, version int) (*Rank, error) {
 	if err != nil {
 		return nil, err
 	}
-	if grid.TP < 1 || grid.EP < 1 || grid.Ranks() != g.Size() {
+	if grid.TP < 1 || grid.EP < 1 || grid.TP > g.Size() || grid.EP > g.Size() || grid.Ranks() != g.Size() {
 		return nil, fmt.Errorf("grid %v: found %d ranks: need %d", grid, g.Size(), grid.Ranks())
 	}
 	r.tp, r.ep = grid.At(g.Rank())
@@ -128,15 +128,19 @@ func (r *Rank) agree(doing string, what any, mine error) error {
 // columns have; or gives every one an error.
 func (r *Rank) agreeShares(doing string, what any, share string, mine error) error {
 	type holding struct {
-		What  any
+		What  json.RawMessage
 		Share string
 	}
-	heard, err := say(r, doing, holding{what, share}, mine)
+	text, err := json.Marshal(what)
+	if err != nil {
+		panic(fmt.Sprintf("parallel: %s of %T: %v", doing, what, err))
+	}
+	heard, err := say(r, doing, holding{text, share}, mine)
 	if err != nil {
 		return err
 	}
 	for i, h := range heard {
-		if a, b := fmt.Sprint(heard[0].What), fmt.Sprint(h.What); a != b {
+		if a, b := string(heard[0].What), string(h.What); a != b {
 			return fmt.Errorf("%s: rank 0 has %s, rank %d has %s: need the same on every rank", doing, a, i, b)
 		}
 		if h.Share == "" {

@@ -3,6 +3,7 @@
 package parallel
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 )
@@ -21,10 +22,11 @@ func Together(ranks []*Rank, do func(i int, r *Rank) error) error {
 	}
 	group.Wait()
 	var first error
-	for _, err := range errs {
-		if _, theirs := errors.AsType[*Failed](first); err != nil && (first == nil || theirs) {
-			first = err
+	for i, err := range errs {
+		if f, is := errors.AsType[*Failed](err); err != nil && (!is || f.Rank == ranks[i].Group.Rank()) {
+			return err
 		}
+		first = cmp.Or(first, err)
 	}
 	return first
 }

@@ -79,12 +79,12 @@ func (f *rankFlags) join(e *env) ([]*parallel.Rank, error) {
 			task, tasks, tasks)
 	}
 	f.EP = max(f.EP, 1)
+	if n := float64(f.TP) * float64(f.EP); n > mostRanks { // too large a number, it may be, for an int
+		return nil, fmt.Errorf("--tp %d, --ep %d: found %.0f ranks: need at most %d in one process", f.TP, f.EP, n, mostRanks)
+	}
 	grid := parallel.Grid{TP: f.TP, EP: f.EP}
 	if grid.Ranks() == 1 {
 		return nil, nil
-	}
-	if grid.Ranks() > mostRanks {
-		return nil, fmt.Errorf("--tp %d, --ep %d: found %d ranks: need at most %d in one process", f.TP, f.EP, grid.Ranks(), mostRanks)
 	}
 	return gate.JoinAll(parallel.LocalWith(grid.Ranks(), f.Patience), grid)
 }

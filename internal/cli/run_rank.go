@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"github.com/samebit/samebit"
 	"github.com/samebit/samebit/checkpoint/safetensors"
 	"github.com/samebit/samebit/contract"
+	"github.com/samebit/samebit/internal/host"
 	"github.com/samebit/samebit/internal/ui"
 	"github.com/samebit/samebit/parallel"
 )
@@ -65,6 +67,9 @@ func (w *worker) run(file *safetensors.File) error {
 		return err
 	}
 	w.tokens = in.tokens
+	if err := w.alike(in); err != nil {
+		return err
+	}
 	var stream *samebit.Gradients
 	if w.Backward {
 		if stream, err = w.gradients(); err != nil {
@@ -92,6 +97,25 @@ func (w *worker) run(file *safetensors.File) error {
 		return err
 	}
 	return w.whole(stream)
+}
+
+// alike has all processes say that they have read the same: what a column takes of a file no other column can check later.
+func (w *worker) alike(in *inputs) error {
+	if w.rank == nil || w.env.ranks == 0 { // the ranks of one process have one file
+		return nil
+	}
+	h := sha256.New()
+	for _, data := range [][]byte{host.Bytes(in.x), host.Bytes(in.dy), host.Bytes(in.replay)} {
+		h.Write(data)
+	}
+	mine := fmt.Sprintf("%d tokens, digest %x", in.tokens, h.Sum(nil)[:8])
+	told, err := w.rank.Tell(mine)
+	for r, other := range told {
+		if err == nil && other != told[0] {
+			err = fmt.Errorf("--in: rank 0 has %s, rank %d has %s: need the same inputs on every rank", told[0], r, other)
+		}
+	}
+	return err
 }
 
 func (w *worker) gradients() (*samebit.Gradients, error) {
@@ -122,7 +146,12 @@ func (w *worker) call(all *inputs, from, to int, stream *samebit.Gradients) erro
 	}
 	at := columns[mine]
 	in := all.slice(at.From, at.To)
-	failed := func(err error) error { return fmt.Errorf("tokens %d to %d: %w", at.From, at.To-1, err) }
+	failed := func(err error) error {
+		if f, is := errors.AsType[*parallel.Failed](err); at.Len() == 0 || is && f.Rank != w.rank.Group.Rank() {
+			return fmt.Errorf("tokens %d to %d of all ranks: %w", from, to-1, err)
+		}
+		return fmt.Errorf("tokens %d to %d: %w", at.From, at.To-1, err)
+	}
 	var options []samebit.ForwardOption
 	if w.Backward {
 		options = append(options, samebit.Train)
