@@ -43,9 +43,9 @@ func open(o backend.Options) (backend.Backend, error) {
 		return nil, unsupported(err.Error())
 	case err != nil:
 		return nil, err
-	case gpu.Major != 9 || gpu.Minor != 0:
-		defer gpu.Close()
-		return nil, unsupported(fmt.Sprintf("%s (sm_%d%d)", gpu.Name, gpu.Major, gpu.Minor))
+	}
+	if err := refused(gpu); err != nil {
+		return nil, errors.Join(err, gpu.Close())
 	}
 	b := &Backend{memory: memory{gpu: gpu}}
 	if err := b.start(); err != nil {
@@ -53,6 +53,14 @@ func open(o backend.Options) (backend.Backend, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// refused says why a GPU is none that the kernels are for.
+func refused(gpu *driver.Device) error {
+	if gpu.Major != 9 || gpu.Minor != 0 {
+		return unsupported(fmt.Sprintf("%s (sm_%d%d)", gpu.Name, gpu.Major, gpu.Minor))
+	}
+	return nil
 }
 
 // start loads the kernels, and holds the image and the hardware to what they must be (R14).

@@ -1,0 +1,108 @@
+// Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && (amd64 || arm64)
+
+package cuda
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/samebit/samebit/backend"
+	"github.com/samebit/samebit/internal/cuda/driver"
+	"github.com/samebit/samebit/internal/cuda/image"
+)
+
+//go:embed kernels
+var sources embed.FS // in the test's binary, since that is what a machine with a GPU gets
+
+func kernelSource(t *testing.T, name string) string {
+	t.Helper()
+	text, err := sources.ReadFile("kernels/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The tables say what the kernels' sources say, also where there is no GPU to show it.
+func TestTablesAreTheSources(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, macro string
+		table       []Tiling
+	}{
+		"forward":  {"experts.cu", "EXPERTS", Tilings[:]},
+		"down":     {"backward_down.cu", "DOWN_BACKWARD", BackwardTilings[:]},
+		"backward": {"backward_gate_up.cu", "GATE_UP_BACKWARD", BackwardTilings[:]},
+	} {
+		var want, have []string
+		for _, line := range strings.Split(kernelSource(t, c.file), "\n") {
+			if strings.HasPrefix(line, c.macro+"(") {
+				have = append(have, line)
+			}
+		}
+		for _, g := range c.table {
+			line := fmt.Sprintf("%s(%d, %d, %d, %d", c.macro, g.Copies, g.Most, g.Step, g.Stages)
+			if name == "forward" {
+				line += fmt.Sprintf(", %d", g.Cluster)
+			}
+			want = append(want, line+")")
+			kernel := fmt.Sprintf("_%dx%d", g.Copies, g.Most)
+			for _, k := range []int{g.GateUp, g.Down} {
+				if !strings.Contains(image.Kernels[k], kernel) {
+					t.Errorf("%s: kernel %s: need one of %s", name, image.Kernels[k], kernel)
+				}
+			}
+		}
+		if fmt.Sprint(have) != fmt.Sprint(want) {
+			t.Errorf("%s: %s has %v, the table %v", name, c.file, have, want)
+		}
+	}
+}
+
+func TestNumbersAreTheSources(t *testing.T) {
+	for _, c := range []struct {
+		file, name string
+		want       int
+	}{
+		{"route.cu", "segments_tokens", segmentTokens},
+		{"route.cu", "logits_tokens", logitTokens},
+		{"route.cu", "logits_experts", logitExperts},
+		{"plan.cu", "plan_threads", planThreads},
+		{"plan.cu", "count_threads", countThreads},
+		{"fold.cuh", "fold_calls", foldCalls},
+		{"fold_ring.cuh", "stages", foldStages},
+		{"fold_ring.cuh", "bars_bytes", foldBarsBytes},
+		{"fold_ring.cuh", "slab_rows", foldSlabRows},
+		{"fold_ring.cuh", "out_bytes", foldOutRows}, // 64 * 2 * strip: the first number
+	} {
+		m := regexp.MustCompile(`constexpr int [^;]*\b` + c.name + ` = (\d+)`).FindStringSubmatch(kernelSource(t, c.file))
+		if m == nil {
+			t.Errorf("%s has no %s", c.file, c.name)
+		} else if n, _ := strconv.Atoi(m[1]); n != c.want {
+			t.Errorf("%s: %s is %d, here %d", c.file, c.name, n, c.want)
+		}
+	}
+}
+
+// GPUs of another kind are refused, and so is one whose tensor cores do not give the law's answers, as the fake's, which gives none (R14).
+func TestRefused(t *testing.T) {
+	for v, want := range map[[2]int]bool{{8, 0}: true, {8, 9}: true, {9, 0}: false, {9, 1}: true, {10, 0}: true} {
+		gpu, err := driver.OpenFake(&driver.Fake{Major: v[0], Minor: v[1]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := refused(gpu); (err != nil) != want {
+			t.Errorf("sm_%d%d: got %v, want an error: %t", v[0], v[1], err, want)
+		}
+	}
+	b, _ := fakeBackend(t)
+	if need := (*backend.UnsupportedError)(nil); !errors.As(b.knownAnswers(), &need) {
+		t.Error("a GPU that multiplies nothing is taken")
+	}
+}
