@@ -23,12 +23,11 @@ func joined(grid parallel.Grid, do func(i int, r *parallel.Rank) error) []error 
 
 // Weights and gradients come together on the rank that is to have them, and on no other; or on all.
 func TestGather(t *testing.T) {
-	gradients := tiny.NewGradients()
-	for i := range gradients.Experts {
-		for k := range gradients.Experts[i].Down {
-			gradients.Experts[i].Down[k] = float32(i*1000 + k)
-		}
+	values := make([]float32, tiny.Size())
+	for i := range values {
+		values[i] = float32(1 + i)
 	}
+	gradients := tiny.GradientsIn(values)
 	for _, to := range []int{0, 3, parallel.Everyone} {
 		errs := joined(parallel.Grid{TP: 2, EP: 2}, func(i int, r *parallel.Rank) error {
 			w, err := parallel.GatherWeights(r, parallel.CutWeights(&weights, r.Part(tiny)), tiny, to)
@@ -37,9 +36,20 @@ func TestGather(t *testing.T) {
 			}
 			part := r.Part(tiny)
 			mine := part.NewGradients()
-			for e := part.Experts.From; e < part.Experts.To; e++ {
+			copy(mine.Router, gradients.Router)
+			copy(mine.SharedGate, gradients.SharedGate)
+			for e := range tiny.Experts + 1 {
+				width, share := tiny.Width, part.Width
+				if e == tiny.Experts {
+					width, share = tiny.SharedWidth, part.Shared
+				} else if !part.Experts.Has(e) {
+					continue
+				}
+				to, from := mine.Matrices(e), gradients.Matrices(e)
+				copy(*to.Gate, (*from.Gate)[share.From*tiny.Hidden:])
+				copy(*to.Up, (*from.Up)[share.From*tiny.Hidden:])
 				for h := range tiny.Hidden {
-					copy(mine.Experts[e].Down[h*part.Width.Len():], gradients.Experts[e].Down[h*tiny.Width+part.Width.From:h*tiny.Width+part.Width.To])
+					copy((*to.Down)[h*share.Len():(h+1)*share.Len()], (*from.Down)[h*width+share.From:])
 				}
 			}
 			g, err := parallel.GatherGradients(r, mine, tiny, to)
@@ -54,11 +64,15 @@ func TestGather(t *testing.T) {
 			}
 			same(t, "router", w.Router, weights.Router)
 			same(t, "shared gate", w.SharedGate, weights.SharedGate)
+			same(t, "router's gradient", g.Router, gradients.Router)
+			same(t, "shared gate's gradient", g.SharedGate, gradients.SharedGate)
 			for e, x := range append(w.Experts, *w.Shared) {
 				want := weights.Shared
 				if e < tiny.Experts {
 					want = &weights.Experts[e]
-					same(t, "down's gradient", g.Experts[e].Down, gradients.Experts[e].Down)
+				}
+				for k, m := range g.Matrices(e).All() {
+					same(t, "gradient", *m, *gradients.Matrices(e).All()[k])
 				}
 				same(t, "gate", x.Gate, want.Gate)
 				same(t, "up", x.Up, want.Up)
@@ -84,6 +98,7 @@ func TestGatherAlike(t *testing.T) {
 		text   string
 	}{
 		"a rank that is not there": {func(_ bool, c *call) { c.to = 7 }, "to rank 7: need one of 0 to 1, or Everyone (-1)"},
+		"one past the last":        {func(_ bool, c *call) { c.to = 2 }, "to rank 2: need one of 0 to 1"},
 		"a negative rank":          {func(_ bool, c *call) { c.to = -2 }, "to rank -2: need one of 0 to 1"},
 		"another rank": {func(odd bool, c *call) {
 			if odd {

@@ -74,6 +74,19 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// A message of another length than is due is an error on every rank, shorter or longer.
+func TestLocalLengths(t *testing.T) {
+	for _, n := range []int{7, 9} {
+		everyRank(t, fmt.Sprintf("%d bytes for 8", n), onRanks(parallel.Local(2), func(i int, g parallel.Group) error {
+			send, recv := make([]byte, 8), [][]byte{make([]byte, 8), make([]byte, 8)}
+			if i == 1 {
+				send, recv[1] = make([]byte, n), make([]byte, n)
+			}
+			return g.AllGather(recv, send)
+		}), fmt.Sprintf("rank 1 sent %d bytes where 8 were due", n))
+	}
+}
+
 // What a rank sends itself costs nothing.
 func TestSent(t *testing.T) {
 	errs := onRanks(parallel.Local(3), func(i int, g parallel.Group) error {
