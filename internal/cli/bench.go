@@ -110,6 +110,10 @@ func (c *benchCommand) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	if err := e.alike(first(ranks), "flags", fmt.Sprintf("--shape %s --layer %d --backend %v --tokens %v --pass %v --count %d --time %v",
+		c.Shape, c.Layer, c.Backend, c.Tokens, c.Pass, c.Count, c.Time)); err != nil {
+		return err
+	}
 	if c.Out != "" && e.rank == 0 {
 		if err := writable(c.Out); err != nil {
 			return fmt.Errorf("--out: %w", err)

@@ -68,6 +68,9 @@ func (c *gateCommand) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	if err := e.alike(first(ranks), "flags", fmt.Sprintf("--shape %v --layer %d --tokens %v --case %v", c.Shape, c.Layer, c.Tokens, c.Case)); err != nil {
+		return err
+	}
 	if c.Report != "" && e.rank == 0 { // before the work, so that no result is lost
 		if err := c.tryReport(); err != nil {
 			return fmt.Errorf("--report: %w: need a folder, or a name for one", err)

@@ -7,6 +7,7 @@ package cli
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -129,6 +130,34 @@ func TestRunAndBenchOnProcesses(t *testing.T) {
 	out, err = output(mpirun(t, 2, run("no/such/folder")...), 25*time.Second)
 	if err == nil || !strings.Contains(out, "cannot be written") || time.Since(start) > 20*time.Second {
 		t.Errorf("%v after %v: %s", err, time.Since(start), out)
+	}
+}
+
+// Processes that were told different things all say so.
+func TestOtherFlags(t *testing.T) {
+	ckpt, dir := filepath.Join("..", "..", "checkpoint", "testdata", "qwen3-next-tiny"), t.TempDir()
+	in, other := filepath.Join(ckpt, "layer1-moe-io.safetensors"), filepath.Join(dir, "other.safetensors")
+	var stderr bytes.Buffer
+	if status := Main([]string{"synth", filepath.Join(dir, "tiny"), "--shape", "tiny", "--inputs", other, "--tokens", "32"}, io.Discard, &stderr); status != 0 {
+		t.Fatalf("exit status %d: %s", status, &stderr)
+	}
+	run := []string{"run", ckpt, "--layer", "1", "--out", filepath.Join(dir, "out"), "--in"}
+	for want, two := range map[string][2][]string{
+		"need the same inputs on every rank": {append(run[:len(run):len(run)], in), append(run[:len(run):len(run)], other)},
+		"need the same flags on every rank":  {{"gate", "--shape", "tiny", "--case", "grid"}, {"gate", "--shape", "tiny", "--case", "padding"}},
+		"--count 2":                          {{"bench", "--shape", "tiny", "--count", "5"}, {"bench", "--shape", "tiny", "--count", "2"}},
+	} {
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := output(mpirun(t, 1, append(append(two[0], ":", "-np", "1", exe), two[1]...)...), 25*time.Second)
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("%v: %s: want %q", err, out, want)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "out")); err == nil {
+			t.Error("a file was written")
+		}
 	}
 }
 

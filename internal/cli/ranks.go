@@ -41,6 +41,28 @@ func (f *rankFlags) over() string {
 	return "local"
 }
 
+// alike has all processes say what they have, where each was told by itself: another would end in the midst of the work, or not show.
+func (e *env) alike(rank *parallel.Rank, what, mine string) error {
+	if rank == nil || e.ranks == 0 { // the ranks of one process were told once
+		return nil
+	}
+	told, err := rank.Tell(mine)
+	for r, other := range told {
+		if err == nil && other != told[0] {
+			err = fmt.Errorf("rank 0 has %s, rank %d has %s: need the same %s on every rank", told[0], r, other, what)
+		}
+	}
+	return err
+}
+
+// first is the first of this process's ranks, nil where there is none.
+func first(ranks []*parallel.Rank) *parallel.Rank {
+	if len(ranks) == 0 {
+		return nil
+	}
+	return ranks[0]
+}
+
 // join joins the ranks that the flags ask for. There are none for one rank.
 func (f *rankFlags) join(e *env) ([]*parallel.Rank, error) {
 	if f.TP < 1 || f.EP < 0 {
