@@ -34,6 +34,7 @@ type job struct {
 	replay []int32
 	calls  [][]int // of each call, the tokens of each column
 	bf16   bool    // gradients in BF16
+	live   *live   // counts what ranks use of the backend below; nil for no count
 	anew   int     // ahead of this call the gradients are flushed, and the accumulators set to others
 }
 
@@ -68,6 +69,9 @@ func (j job) grid(t *testing.T, g parallel.Grid) result {
 				}
 				o := j.o
 				o.Ranks = rank
+				if j.live != nil {
+					o.Ranks = counting{rank, j.live}
+				}
 				l, err := samebit.New(j.shape, j.w, o)
 				if err != nil {
 					return err
@@ -141,10 +145,11 @@ func placeExpert(whole, part *contract.ExpertGradient, hidden, width int, r cont
 
 // run runs the calls on a layer, whose tokens of each call mine says.
 func (j job) run(l *samebit.Layer, r *result, mine func(sizes []int) (from, to int)) error {
-	g, err := l.NewGradients(nil)
+	newGradients := func() (*samebit.Gradients, error) { return l.NewGradients(nil) }
 	if j.bf16 {
-		g, err = l.NewBF16Gradients(nil)
+		newGradients = func() (*samebit.Gradients, error) { return l.NewBF16Gradients(nil) }
 	}
+	g, err := newGradients()
 	if err != nil {
 		return err
 	}

@@ -15,11 +15,14 @@ import (
 	"github.com/samebit/samebit/parallel"
 )
 
-// counting spreads a backend that counts the bytes of its buffers.
+// counting spreads a backend that counts what of it is in use.
 type counting struct {
 	*parallel.Rank
-	live *atomic.Int64
+	live *live
 }
+
+// live is the bytes of buffers, and the numbers of layers and folds.
+type live struct{ bytes, layers, folds atomic.Int64 }
 
 func (c counting) Spread(b backend.Backend) backend.Backend {
 	return c.Rank.Spread(countingBackend{b, c.live})
@@ -27,17 +30,70 @@ func (c counting) Spread(b backend.Backend) backend.Backend {
 
 type countingBackend struct {
 	backend.Backend
-	live *atomic.Int64
+	live *live
 }
 
 func (c countingBackend) Alloc(d backend.Dtype, n int) (backend.Buffer, error) {
-	c.live.Add(int64(n * d.Size()))
+	c.live.bytes.Add(int64(n * d.Size()))
 	return c.Backend.Alloc(d, n)
 }
 
 func (c countingBackend) Free(b backend.Buffer) {
-	c.live.Add(-int64(b.Len() * b.Dtype().Size()))
+	c.live.bytes.Add(-int64(b.Len() * b.Dtype().Size()))
 	c.Backend.Free(b)
+}
+
+func (c countingBackend) Load(s backend.Spec) (backend.Layer, error) {
+	l, err := c.Backend.Load(s)
+	if err != nil {
+		return nil, err
+	}
+	c.live.layers.Add(1)
+	return countingLayer{l, c.live}, nil
+}
+
+type countingLayer struct {
+	backend.Layer
+	live *live
+}
+
+func (c countingLayer) Close() error {
+	c.live.layers.Add(-1)
+	return c.Layer.Close()
+}
+
+func (c countingLayer) NewFold(g *backend.Gradients) (backend.Fold, error) {
+	f, err := c.Layer.NewFold(g)
+	if err != nil {
+		return nil, err
+	}
+	c.live.folds.Add(1)
+	return countingFold{f, c.live}, nil
+}
+
+type countingFold struct {
+	backend.Fold
+	live *live
+}
+
+func (c countingFold) Close() error {
+	c.live.folds.Add(-1)
+	return c.Fold.Close()
+}
+
+// Whatever ranks take of the backend below they give back.
+func TestNothingIsLeft(t *testing.T) {
+	x, dy := tokens(40, tiny)
+	j := job{shape: tiny, w: &weights, o: samebit.Options{MaxTokens: 5}, x: x, calls: [][]int{{17}, {3}, {20}}}
+	training, rounded := j, j
+	training.dy, rounded.dy, rounded.bf16 = dy, dy, true
+	for name, j := range map[string]job{"inference": j, "training": training, "training, BF16": rounded} {
+		j.live = new(live)
+		j.check(t, few...)
+		if bytes, layers, folds := j.live.bytes.Load(), j.live.layers.Load(), j.live.folds.Load(); bytes != 0 || layers != 0 || folds != 0 {
+			t.Errorf("%s: %d bytes, %d layers and %d folds are left", name, bytes, layers, folds)
+		}
+	}
 }
 
 // A tape's bytes are those that it holds: also of rows that came from other ranks, and none of buffers that have no memory.
@@ -47,13 +103,13 @@ func TestTapeBytes(t *testing.T) {
 	for _, grid := range few {
 		for _, recompute := range []bool{false, true} {
 			errs := joined(grid, func(i int, r *parallel.Rank) error {
-				live := new(atomic.Int64)
+				live := new(live)
 				l, err := samebit.New(tiny, &weights, samebit.Options{Ranks: counting{r, live}, Recompute: recompute})
 				if err != nil {
 					return err
 				}
 				defer l.Close()
-				before := live.Load()
+				before := live.bytes.Load()
 				_, ep := grid.At(i)
 				mine := x
 				if ep > 0 {
@@ -63,7 +119,7 @@ func TestTapeBytes(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				held, plans := live.Load()-before, int64(4*(tiny.Experts+2+n*(3*(tiny.TopK+1)+3*tiny.TopK)))
+				held, plans := live.bytes.Load()-before, int64(4*(tiny.Experts+2+n*(3*(tiny.TopK+1)+3*tiny.TopK)))
 				if have := out.Tape.Bytes(); have < held || have > held+plans {
 					t.Errorf("%v, Recompute %t: rank %d: %d bytes, want %d and at most %d for plans", grid, recompute, i, have, held, plans)
 				}
@@ -71,7 +127,7 @@ func TestTapeBytes(t *testing.T) {
 					t.Errorf("%v: rank %d holds nothing of the rows that came", grid, i)
 				}
 				out.Tape.Free()
-				if left := live.Load() - before; left != 0 {
+				if left := live.bytes.Load() - before; left != 0 {
 					t.Errorf("%v, Recompute %t: rank %d: %d bytes are left of a tape that was freed", grid, recompute, i, left)
 				}
 				return nil
