@@ -19,7 +19,8 @@ func tilesOf(r backend.Rows, backward bool) (*tileSet, error) {
 		return nil, errors.New("cuda: rows without tiles: need a plan that this backend made")
 	}
 	if t.backward != backward {
-		return nil, fmt.Errorf("cuda: rows planned for backward %v: need a plan for backward %v", t.backward, backward)
+		pass := map[bool]string{false: "forward", true: "backward"}
+		return nil, fmt.Errorf("cuda: rows planned for the %s: need a plan for the %s", pass[t.backward], pass[backward])
 	}
 	return t, nil
 }
