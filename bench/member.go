@@ -52,20 +52,20 @@ func (m *member) run(p Pass, x, dy []samebit.BF16) (Run, error) {
 	if err != nil {
 		return r, err
 	}
-	ids := out.IDs
 	if m.rank != nil {
 		counts := make([]int, len(all))
 		for i, c := range all {
 			counts[i] = c.Len() * m.Shape().TopK
 		}
-		if ids, err = parallel.GatherRows(m.rank, ids, counts); err != nil {
+		if out.IDs, err = parallel.GatherRows(m.rank, out.IDs, counts); err != nil {
 			return r, err
 		}
 		if r.Time, err = m.first(r.Time); err != nil {
 			return r, err
 		}
 	}
-	r.Wall, r.Experts = r.Time, busy(ids)
+	load := out.Load()
+	r.Wall, r.Experts = r.Time, float64(len(load.Tokens)-load.Dead)
 	return r, nil
 }
 
@@ -90,15 +90,4 @@ func (m *member) backward(tape *samebit.Tape, dy []samebit.BF16) error {
 		return err
 	}
 	return m.grads.Flush()
-}
-
-// busy is how many experts have a token.
-func busy(ids []int32) float64 {
-	seen := map[int32]bool{}
-	for _, e := range ids {
-		if e >= 0 {
-			seen[e] = true
-		}
-	}
-	return float64(len(seen))
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
@@ -108,6 +109,20 @@ func (r *Rank) Tell(text string) ([]string, error) {
 		told[i] = string(text)
 	}
 	return told, nil
+}
+
+// Compare tells all ranks a text of any length, and is an error where it is not alike on all; what names it, or is "". All must call it.
+func (r *Rank) Compare(what, mine string) error {
+	told, err := r.Tell(mine)
+	if err != nil {
+		return err
+	}
+	for i, other := range told {
+		if other != told[0] {
+			return fmt.Errorf("rank 0 has %s, rank %d has %s: need %s on every rank", told[0], i, other, strings.TrimSpace("the same "+what))
+		}
+	}
+	return nil
 }
 
 // shortened is an error's text, so that it fits into a notice.

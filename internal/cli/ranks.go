@@ -46,13 +46,7 @@ func (e *env) alike(rank *parallel.Rank, what, mine string) error {
 	if rank == nil || e.ranks == 0 { // the ranks of one process were told once
 		return nil
 	}
-	told, err := rank.Tell(mine)
-	for r, other := range told {
-		if err == nil && other != told[0] {
-			err = fmt.Errorf("rank 0 has %s, rank %d has %s: need the same %s on every rank", told[0], r, other, what)
-		}
-	}
-	return err
+	return rank.Compare(what, mine)
 }
 
 // first is the first of this process's ranks, nil where there is none.
