@@ -35,7 +35,7 @@ func (l *layer) Route(a backend.Route) error {
 		return s.err
 	}
 	logits.rows, logits.router = s.rows(x, a.Tokens, pitch, logitTokens), s.rows(l.w.router, l.Experts+1, pitch, logitExperts)
-	run(s, image.RouteLogitsFwdBf16, [3]int{ceil(a.Tokens, logitTokens), ceil(l.Experts+1, logitExperts)}, productThreads,
+	run(s, image.RouteLogitsFwdBf16, [3]int{ceil(l.Experts+1, logitExperts), ceil(a.Tokens, logitTokens)}, productThreads,
 		ringBytes(1, logitExperts, routeStages), &logits)
 	warps := min(8, max(1, 200<<10/(12*l.Experts)))
 	run(s, l.held(image.RouteSelect512F32, image.RouteSelect2048F32), [3]int{ceil(a.Tokens, warps)}, 32*warps, warps*12*l.Experts, &choose)

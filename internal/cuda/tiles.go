@@ -30,8 +30,8 @@ type Tiling struct {
 var Tilings = [...]Tiling{
 	{1, 64, 8, 8, 1, 42, image.ExpertsGateUpFwd1x64x1Bf16, image.ExpertsDownFwd1x64x1Bf16},
 	{2, 128, 16, 4, 1, 85, image.ExpertsGateUpFwd2x128x1Bf16, image.ExpertsDownFwd2x128x1Bf16},
-	{2, 176, 16, 4, 1, 576, image.ExpertsGateUpFwd2x176x1Bf16, image.ExpertsDownFwd2x176x1Bf16},
-	{2, 176, 16, 4, 2, math.MaxInt, image.ExpertsGateUpFwd2x176x2Bf16, image.ExpertsDownFwd2x176x2Bf16},
+	{2, 176, 8, 4, 1, 576, image.ExpertsGateUpFwd2x176x1Bf16, image.ExpertsDownFwd2x176x1Bf16},
+	{2, 176, 8, 4, 2, math.MaxInt, image.ExpertsGateUpFwd2x176x2Bf16, image.ExpertsDownFwd2x176x2Bf16},
 }
 
 func (t Tiling) String() string {

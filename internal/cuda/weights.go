@@ -219,19 +219,33 @@ func (u *upload) experts(to *experts, from []contract.Expert, hidden, width int)
 	if err := u.flush(); err != nil {
 		return err
 	}
-	// Gate and up, eight rows of each in turn, so that one warp's accumulators hold both of a column.
 	var err error
-	to.gateUpMap, err = u.gpu.NewTensorMap(driver.Tensor{At: to.gateUp, Sizes: sizes(h, 8, 2, w/8, n),
-		Strides: sizes(2*h, 2*n*w*h, 2*8*h, 2*w*h), Box: []uint32{stageTerms, 8, 2, copyRows / 16, 1}})
-	if err != nil {
+	if to.gateUpMap, err = u.gpu.NewTensorMap(gateUpRows(to.gateUp, n, h, w)); err != nil {
 		return err
 	}
-	to.downMap, err = u.gpu.NewTensorMap(driver.Tensor{At: to.down, Sizes: sizes(w, hidden, n), Strides: sizes(2*w, 2*hidden*w),
-		Box: []uint32{stageTerms, copyRows, 1}})
-	if err != nil {
+	if to.downMap, err = u.gpu.NewTensorMap(downRows(to.down, n, hidden, w)); err != nil {
 		return err
 	}
 	return u.turned(to, n, hidden, width)
+}
+
+// gateUpRows describes gate and up, eight rows of each in turn, so that one warp's accumulators hold both of a column. Where widths allow,
+// what a warp has in the second 64 rows of a copy follows what it has in the first, and so its results in memory.
+func gateUpRows(at pointer, n, h, w int) driver.Tensor {
+	row, up := 2*h, 2*n*w*h
+	if w%16 == 0 {
+		return driver.Tensor{At: at, Sizes: sizes(h, 8, 2, n*w/16, 2), Strides: sizes(row, up, 16*row, 8*row), Box: []uint32{stageTerms, 8, 2, 4, 2}}
+	}
+	return driver.Tensor{At: at, Sizes: sizes(h, 8, 2, w/8, n), Strides: sizes(row, up, 8*row, w*row), Box: []uint32{stageTerms, 8, 2, copyRows / 16, 1}}
+}
+
+// downRows describes down, likewise.
+func downRows(at pointer, n, hidden, w int) driver.Tensor {
+	row := 2 * w
+	if hidden%32 == 0 {
+		return driver.Tensor{At: at, Sizes: sizes(w, 16, n*hidden/32, 2), Strides: sizes(row, 32*row, 16*row), Box: []uint32{stageTerms, 16, 4, 2}}
+	}
+	return driver.Tensor{At: at, Sizes: sizes(w, hidden, n, 1), Strides: sizes(row, hidden*row, n*hidden*row), Box: []uint32{stageTerms, copyRows, 1, 1}}
 }
 
 // turned describes the weights for the backward: 64 columns, by 64 rows over which it sums.

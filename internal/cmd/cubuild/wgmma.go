@@ -23,7 +23,7 @@ func wgmma() string {
 template <int n, int turned_a = 0, int turned_b = 0> struct wgmma;
 `)
 	for n := 8; n <= 256; n += 8 {
-		if n > 64 && n%16 != 0 {
+		if n > 176 && n%16 != 0 {
 			continue
 		}
 		var places, operands []string

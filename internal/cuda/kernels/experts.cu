@@ -38,11 +38,15 @@ template <class R> struct Walk {
 // Registers move from the producers to the consumers where those hold many accumulators. There are as many in all as before.
 template <class R> constexpr bool many_registers = R::copies * R::most > 128;
 template <class R> __device__ __forceinline__ void fewer_registers() {
-    if constexpr (many_registers<R>) ptx::registers_down<40>();
+    if constexpr (many_registers<R>) ptx::registers_down<56>();
 }
 template <class R> __device__ __forceinline__ void more_registers() {
-    if constexpr (many_registers<R>) ptx::registers_up<232>();
+    if constexpr (many_registers<R>) ptx::registers_up<224>();
 }
+
+// The maps of the weights (weights.go) order the rows of a copy so that a warp's of one follow those of another, where they can.
+__device__ __forceinline__ bool gate_up_pairs(int width) { return width % 16 == 0; }
+__device__ __forceinline__ bool down_pairs(int hidden) { return hidden % 32 == 0; }
 
 template <class R, int step> __device__ __forceinline__ void gate_up(const GateUpParams &p) {
     constexpr int columns = 64 * R::copies; // of a block
@@ -67,15 +71,18 @@ template <class R, int step> __device__ __forceinline__ void gate_up(const GateU
                 look(walk.ahead);
                 continue;
             }
+            // The weights' rows by eights, of the expert; or by sixteens, of all experts.
+            bool by_pairs = gate_up_pairs(is_shared ? p.shared_width : p.width);
+            int expert = is_shared ? 0 : t.group, at = block * R::copies * 8, step_at = by_pairs ? 4 : 8;
+            if (by_pairs) at = expert * (p.width / 16) + at / 2, expert = 0;
             for (int s = 0; s < stages; s++) {
                 producer.start(producer.ring, 0, [&](uint32_t to, uint32_t full, int c) {
-                    int row = (block * R::copies + c) * 8, expert = is_shared ? 0 : t.group;
                     if constexpr (R::cluster > 1)
-                        ptx::tensor_copy5(to, map, full, R::everyone, s * stage_terms, 0, 0, row, expert);
+                        ptx::tensor_copy5(to, map, full, R::everyone, s * stage_terms, 0, 0, at + c * step_at, expert);
                     else if constexpr (R::most <= 128) // an expert's rows are one tile, as a rule
-                        ptx::tensor_copy5_once(to, map, full, s * stage_terms, 0, 0, row, expert);
+                        ptx::tensor_copy5_once(to, map, full, s * stage_terms, 0, 0, at + c * step_at, expert);
                     else
-                        ptx::tensor_copy5(to, map, full, s * stage_terms, 0, 0, row, expert);
+                        ptx::tensor_copy5(to, map, full, s * stage_terms, 0, 0, at + c * step_at, expert);
                 });
                 if (s == 0) producer.next_rows();
                 producer.gather(p.x, p.x_pitch, n, s * stage_terms, p.hidden);
@@ -97,27 +104,62 @@ template <class R, int step> __device__ __forceinline__ void gate_up(const GateU
 
             float *g = is_shared ? p.shared_g : p.g, *u = is_shared ? p.shared_u : p.u;
             bf16_t *h = (is_shared ? p.shared_h : p.h) + int64_t(t.local) * width;
-            int first = walk.block() * columns + (consumer.group * R::copies * 4 + consumer.warp) * 8; // of the warp's columns
-#pragma unroll 1
-            for (int i = 0; i < (t.rows + 31) / 32 * R::copies; i++) {
-                // 32 columns of the group: gate in the even eights of the weights' rows, up in the odd ones.
-                int m = i % R::copies, c = i / R::copies * 32;
+            // Of a copy the warp has eight columns: gate in the first eight of its weight rows, up in the others.
+            bool by_pairs = gate_up_pairs(width);
+            int copy = consumer.group * R::copies, apart = by_pairs ? 8 : 32;
+            int first = by_pairs ? copy / 2 * 64 + consumer.warp * 16 + copy % 2 * 8 : copy * 32 + consumer.warp * 8;
+            first += walk.block() * columns;
+            uint32_t staging = ring.staging(threadIdx.x >> 5);
+            Rows<R, 1> rows(staging, consumer.lane, h, width, t.rows, first, apart, width);
+            OpenPairs pairs(staging + 512, consumer.lane);
+            static_assert(512 + OpenPairs::room * OpenPairs::bytes <= staging_bytes);
+            auto stage = [&](const uint32_t (&h2)[4]) {
+                __syncwarp();
+                rows.stage(0, h2);
+                __syncwarp();
+            };
+            uint32_t open = rows.whole ? 0 : (1u << consumer.pieces_of(t.rows)) - 1; // pieces that are not done
+            if (rows.whole) {
+                consumer.each_piece(acc, t.rows, [&](int piece, const float (&v)[16]) {
+                    uint32_t h2[4], open_here = swiglu_near(v, h2);
+                    stage(h2);
+                    rows.store(piece);
+                    if (__any_sync(~0u, open_here != 0) && !pairs.put(piece, v, open_here)) open |= 1u << piece;
+                });
+            }
+            // Where four values of a piece are, those of its j: the first token and the column of some lane.
+            auto token_of = [&](int piece, int j, int lane) {
+                return piece * consumer.piece_tokens + j % consumer.blocks * 8 + lane % 4 * 2;
+            };
+            auto column_of = [&](int j, int lane) { return first + j / consumer.blocks * apart + lane / 4; };
+            pairs.settle([&](int piece, int j, int lane, uint32_t h2) {
+                int token = token_of(piece, j, lane), column = column_of(j, lane);
+                if (column >= width) return;
+                bf16_t *to = h + int64_t(token) * width + column;
+                if (token < t.rows) to[0] = bf16_t(h2);
+                if (token + 1 < t.rows) to[width] = bf16_t(h2 >> 16);
+            });
+            for (; open != 0; open &= open - 1) {
+                int piece = __ffs(open) - 1;
                 float v[16];
                 uint32_t h2[4];
-                consumer.pick(acc, i, v);
-                swiglu32(v, h2);
-                __syncwarp();
-                consumer.stage(0, h2);
-                __syncwarp();
-                consumer.template unload<1>(h + int64_t(c) * width, width, t.rows - c, first + m * 32, width);
-                int column = first + m * 32 + consumer.lane / 4;
-                if (g == nullptr || column >= width) continue;
-#pragma unroll
-                for (int j = 0; j < 16; j++) {
-                    int token = c + j / 4 * 8 + consumer.lane % 4 * 2 + j % 2;
-                    if (token < t.rows) (j % 4 < 2 ? g : u)[int64_t(t.local + token) * width + column] = v[j];
-                }
+                consumer.pick(acc, piece, v);
+                swiglu_exact(v, h2);
+                stage(h2);
+                rows.store_any(piece);
             }
+            if (g == nullptr) continue;
+            int token = token_of(0, 0, consumer.lane), column = column_of(0, consumer.lane);
+            int64_t kept = int64_t(t.local + token) * width + column;
+            consumer.each_piece(acc, t.rows, [&](int piece, const float (&v)[16]) {
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    int j = i / 2, more = token_of(piece, j, 0) + i % 2, beside = j / consumer.blocks * apart;
+                    if (token + more >= t.rows || column + beside >= width) continue;
+                    int64_t at = kept + int64_t(width) * more + beside;
+                    g[at] = v[4 * j + i % 2], u[at] = v[4 * j + 2 + i % 2];
+                }
+            });
         }
     }
     ring.leave();
@@ -139,10 +181,11 @@ template <class R, int step> __device__ __forceinline__ void down_produce(const 
         producer.start(at, (t.rows + 15) / 16 * 16 * row_bytes, [&](uint32_t to, uint32_t full, int c) {
             const TensorMap *map = is_shared ? &p.shared : &p.routed;
             int row = (walk.block() * R::copies + c) * copy_rows, expert = is_shared ? 0 : t.group;
+            if (down_pairs(p.hidden)) expert = expert * (p.hidden / 32) + row / 32, row = 0; // by 32 rows, of all experts
             if constexpr (R::cluster > 1)
-                ptx::tensor_copy3(to, map, full, R::everyone, s * stage_terms, row, expert);
+                ptx::tensor_copy4(to, map, full, R::everyone, s * stage_terms, row, expert, 0);
             else
-                ptx::tensor_copy3(to, map, full, s * stage_terms, row, expert);
+                ptx::tensor_copy4(to, map, full, s * stage_terms, row, expert, 0);
         });
     };
     int begun = 0;
@@ -178,22 +221,33 @@ template <class R, int step> __device__ __forceinline__ void down(const DownPara
             int width = t.group == p.experts ? p.shared_width : p.width;
             consumer.template multiply_any<step>(acc, t.rows, (width + stage_terms - 1) / stage_terms);
 
-            int first = ((walk.block() * 2 + consumer.group) * R::copies * 4 + consumer.warp) * 16; // of the warp's columns
+            bool by_pairs = down_pairs(p.hidden);
+            int copy = consumer.group * R::copies, warp = consumer.warp, apart = by_pairs ? 16 : 64;
+            int first = by_pairs ? copy / 2 * 128 + warp * 32 + copy % 2 * 16 : copy * 64 + warp * 16; // as above, sixteen columns
+            first += walk.block() * R::copies * copy_rows;
+            bf16_t *out = p.out + int64_t(t.row) * p.hidden;
+            Rows<R, 2> rows(ring.staging(threadIdx.x >> 5), consumer.lane, out, p.hidden, t.rows, first, apart, p.hidden);
+            auto stage = [&](const float (&v)[16]) {
+                uint32_t r[2][4];
+#pragma unroll
+                for (int j = 0; j < 8; j++) r[j % 2][j / 2] = contract::round2(v[2 * j], v[2 * j + 1]);
+                __syncwarp();
+                rows.stage(0, r[0]), rows.stage(1, r[1]);
+                __syncwarp();
+            };
+            if (rows.whole) {
+                consumer.each_piece(acc, t.rows, [&](int piece, const float (&v)[16]) {
+                    stage(v);
+                    rows.store(piece);
+                });
+                continue;
+            }
 #pragma unroll 1
-            for (int i = 0; i < (t.rows + 31) / 32 * R::copies; i++) {
-                int m = i % R::copies, c = i / R::copies * 32;
+            for (int piece = 0; piece < consumer.pieces_of(t.rows); piece++) {
                 float v[16];
-                consumer.pick(acc, i, v);
-                __syncwarp();
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    uint32_t r[4];
-#pragma unroll
-                    for (int j = 0; j < 4; j++) r[j] = contract::round2(v[4 * j + 2 * half], v[4 * j + 2 * half + 1]);
-                    consumer.stage(half, r);
-                }
-                __syncwarp();
-                consumer.template unload<2>(p.out + int64_t(t.row + c) * p.hidden, p.hidden, t.rows - c, first + m * 64, p.hidden);
+                consumer.pick(acc, piece, v);
+                stage(v);
+                rows.store_any(piece);
             }
         }
     }
@@ -213,5 +267,5 @@ template <class R, int step> __device__ __forceinline__ void down(const DownPara
     }
 EXPERTS(1, 64, 8, 8, 1)
 EXPERTS(2, 128, 16, 4, 1)
-EXPERTS(2, 176, 16, 4, 1)
-EXPERTS(2, 176, 16, 4, 2)
+EXPERTS(2, 176, 8, 4, 1)
+EXPERTS(2, 176, 8, 4, 2)

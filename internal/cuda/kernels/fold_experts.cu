@@ -39,8 +39,8 @@ template <class T> struct Producer {
     __device__ __forceinline__ void start(Header h, Header next, int bytes) const {
         ptx::barrier_wait(ring.empty(), ring.phase ^ 1);
         if (thread != 0) return;
-        ptx::store_shared16(ring.header(), make_uint4(h.group, h.flags, h.row, h.column));
-        if (ring.sums) ptx::store_shared16(ring.next_header(), make_uint4(next.group, next.flags, next.row, next.column));
+        ptx::store_shared8(ring.header(), uint32_t(h.what), h.where);
+        if (ring.sums) ptx::store_shared8(ring.next_header(), uint32_t(next.what), next.where);
         if (bytes > 0) ptx::barrier_expect(ring.full(), bytes);
         else ptx::barrier_arrive(ring.full());
     }
@@ -117,7 +117,7 @@ template <class T> struct Producer {
             int i = place_of(piece), m = i / pieces_of(piece);
             i %= pieces_of(piece);
             int laid = i / gathered_blocks * laid_columns, gathered = i % gathered_blocks * gathered_columns;
-            return Header{piece < all ? work.x : -1, m, m < 2 ? laid : gathered, m < 2 ? gathered : laid};
+            return Header::of(piece < all ? work.x : Header::none, m, m < 2 ? laid : gathered, m < 2 ? gathered : laid);
         };
         int piece = blockIdx.x, next = piece + gridDim.x;
         int4 work = work_of(piece);
@@ -129,7 +129,7 @@ template <class T> struct Producer {
             int then = thread == 0 ? atomicAdd(&p.state->next, 1) : 0;
             int4 next_work = work_of(next);
             Header header = header_of(piece, work), next_header = header_of(next, next_work);
-            laid = header.matrix() < 2 ? header.row : header.column, gathered = header.matrix() < 2 ? header.column : header.row;
+            laid = header.matrix() < 2 ? header.row() : header.column(), gathered = header.matrix() < 2 ? header.column() : header.row();
             bool is_shared = piece < shared_all;
             width = is_shared ? p.shared_pitch : p.width_pitch, map = is_shared ? &p.shared : &p.routed;
             strips = min(laid_columns / strip, ceil(width - laid, strip));
@@ -144,7 +144,7 @@ template <class T> struct Producer {
                     int from = is_last ? 0 : at + ahead_segments - k; // what slot 0 is to hold
                     uint64_t upcoming[hand_segments] = {index.look(from + k), index.look(from + k + 1)};
                     Header h = header;
-                    h.flags |= (at == 0) << 2 | is_last << 3 | (at == 0) << 4 | n << 5;
+                    h.stage(at == 0, is_last, n);
 #pragma unroll
                     for (int j = 0; j < hand_segments; j += ring.segments) {
                         if (j >= n) break;
@@ -166,7 +166,7 @@ template <class T> struct Producer {
             piece = next, next = ptx::load_shared4(ring.piece(turn));
             work = next_work;
         }
-        start(Header{-1, 0, 0, 0}, Header{-1, 0, 0, 0}, 0);
+        start(Header::last_of_all(), Header::last_of_all(), 0);
         finish();
         ptx::copy_wait();
     }
@@ -235,23 +235,26 @@ template <class T> struct Consumer {
     __device__ __forceinline__ Consumer(const FoldParams &params, const Ring<T> &r) : p(params), ring(r), acc{}, product{} {
         group = __shfl_sync(~0u, threadIdx.x >> 7, 0), warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31;
     }
-    static __device__ __forceinline__ Header read(uint32_t from) {
-        uint4 v = ptx::load_shared16(from);
-        return Header{int(v.x), int(v.y), int(v.z), int(v.w)};
+    // read has all lanes read a header, or one lane for all: where there are sums, what a warp reads is written again soon after
+    // it has given the stage back, and only of that lane, which gives it back, can be told that it has read before.
+    __device__ __forceinline__ Header read(uint32_t from) const {
+        Header h = Header::last_of_all();
+        if (!ring.sums || lane == 0) ptx::load_shared8(from, h.what, h.where);
+        return ring.sums ? Header{__shfl_sync(~0u, h.what, 0), __shfl_sync(~0u, h.where, 0)} : h;
     }
     __device__ __forceinline__ Place place(Header h) const {
         bool down = h.matrix() == 2;
-        int width = h.group == p.experts ? p.shared_width : p.width;
+        int width = h.group() == p.experts ? p.shared_width : p.width;
         Place at{down ? p.hidden : width, down ? width : p.hidden, warp, lane};
 #pragma unroll
         for (int m = 0; m < 2; m++) {
-            at.row[m] = h.row + (down ? group : 2 * group + m) * 64;
-            at.column[m] = h.column + (down ? m * half_columns : 0);
+            at.row[m] = h.row() + (down ? group : 2 * group + m) * 64;
+            at.column[m] = h.column() + (down ? m * half_columns : 0);
         }
         return at;
     }
     __device__ __forceinline__ const TensorMap *map(Header h) const {
-        return h.matrix() < 2 ? &p.to_hidden : h.group == p.experts ? &p.to_shared : &p.to_width;
+        return h.matrix() < 2 ? &p.to_hidden : h.group() == p.experts ? &p.to_shared : &p.to_width;
     }
     __device__ __forceinline__ Operands operands(Header h) const { return Operands(ring, group, __shfl_sync(~0u, h.matrix(), 0) == 2); }
     __device__ __forceinline__ void multiply(Header h, const Operands &of) {
@@ -262,50 +265,52 @@ template <class T> struct Consumer {
 
     // write makes BF16 gradients, of sums that begin with p.sums.
     __device__ __forceinline__ void write() {
-        Operands of = operands(Header{});
+        Operands of = operands(Header::last_of_all());
         for (;;) {
             ptx::barrier_wait(ring.full(), ring.phase);
             Header h = read(ring.header());
-            if (h.group < 0) break;
+            if (h.group() < 0) break;
             if (h.first()) {
                 of = operands(h);
 #pragma unroll
                 for (int i = 0; i < 2 * half; i++) acc[i] = 0.f;
-                if (p.sums != nullptr) load(acc, p.sums[3 * h.group + h.matrix()], place(h));
+                if (p.sums != nullptr) load(acc, p.sums[3 * h.group() + h.matrix()], place(h));
             }
             if (h.last() && p.sums != nullptr) { // what comes next may be there to be looked at
                 Ring<T> then = ring;
                 then.next();
                 if (ptx::barrier_test(then.full(), then.phase)) {
                     Header n = read(then.header());
-                    if (n.group >= 0) prefetch(p.sums[3 * n.group + n.matrix()], place(n));
+                    if (n.group() >= 0) prefetch(p.sums[3 * n.group() + n.matrix()], place(n));
                 }
             }
             multiply(h, of);
-            if (h.last()) store(acc, static_cast<bf16_t *>(p.out[3 * h.group + h.matrix()]), map(h), place(h), ring.room(4 * group), group);
+            if (!h.last()) continue;
+            auto out = static_cast<bf16_t *>(p.out[3 * h.group() + h.matrix()]);
+            store(acc, out, map(h), place(h), ring.room(4 * group), group);
         }
         ptx::store_wait();
     }
 
     // add adds to FP32 gradients in place.
     __device__ __forceinline__ void add() {
-        Operands of = operands(Header{});
+        Operands of = operands(Header::last_of_all());
         Slabs slabs(ring.room(4 * group + warp), ring.arrived(4 * group + warp), lane);
         auto sums_of = [&](Header h) {
-            if (h.group < 0) return Sums{};
-            return Sums(static_cast<float *>(p.out[3 * h.group + h.matrix()]), map(h), place(h));
+            if (h.group() < 0) return Sums{};
+            return Sums(static_cast<float *>(p.out[3 * h.group() + h.matrix()]), map(h), place(h));
         };
-        Header now{-1, 0, 0, 0}; // what acc is of
+        Header now = Header::last_of_all(); // what acc is of
         for (;;) {
             ptx::barrier_wait(ring.full(), ring.phase);
             Header h = read(ring.header()), next = read(ring.next_header());
             if (h.first()) {
                 Sums sums = sums_of(h);
-                if (now.group < 0) slabs.ask(sums);
+                if (now.group() < 0) slabs.ask(sums);
                 slabs.exchange(acc, sums_of(now), sums);
                 of = operands(h), now = h;
             }
-            if (h.group < 0) break;
+            if (h.group() < 0) break;
             multiply(h, of);
             if (h.asks()) slabs.ask(sums_of(next));
         }

@@ -28,18 +28,27 @@ __device__ __forceinline__ int ceil(int n, int by) { return (n + by - 1) / by; }
 // Header says what a stage is: which piece, how many segments from it on are multiplied in one go, and whether they are the piece's first
 // or last.
 struct Header {
-    int group; // -1 after the last
-    int flags;
-    int row, column;
-    __device__ __forceinline__ int matrix() const { return flags & 3; } // 0 gate, 1 up, 2 down
-    __device__ __forceinline__ bool first() const { return flags & 4; }
-    __device__ __forceinline__ bool last() const { return flags & 8; }
+    static constexpr int none = -1; // the group after the last
+    int what;                       // the group, and eight bits
+    uint32_t where;                 // the piece's first row and column, by 64
+    static __device__ __forceinline__ Header of(int group, int matrix, int row, int column) {
+        return Header{group << 8 | matrix, uint32_t(row / 64) << 16 | uint32_t(column / 64)};
+    }
+    static __device__ __forceinline__ Header last_of_all() { return of(none, 0, 0, 0); }
+    __device__ __forceinline__ void stage(bool first, bool last, int segments) {
+        what |= first << 2 | last << 3 | first << 4 | segments << 5;
+    }
+    __device__ __forceinline__ int group() const { return what >> 8; }
+    __device__ __forceinline__ int row() const { return int(where >> 16) * 64; }
+    __device__ __forceinline__ int column() const { return int(where & 0xFFFF) * 64; }
+    __device__ __forceinline__ int matrix() const { return what & 3; } // 0 gate, 1 up, 2 down
+    __device__ __forceinline__ bool first() const { return what & 4; }
+    __device__ __forceinline__ bool last() const { return what & 8; }
     // asks says that the next piece's sums are to be asked for after these segments, the first; with a bit of its own, so that the
     // compiler does not keep what that takes over the products.
-    __device__ __forceinline__ bool asks() const { return flags & 16; }
-    __device__ __forceinline__ int segments() const { return flags >> 5; }
+    __device__ __forceinline__ bool asks() const { return what & 16; }
+    __device__ __forceinline__ int segments() const { return what >> 5 & 7; }
 };
-
 // Ring is of a kernel that writes gradients as T. BF16 has two segments to a stage; FP32 has one, and so much more room behind.
 template <class T> struct Ring {
     static constexpr bool sums = sizeof(T) == 4;

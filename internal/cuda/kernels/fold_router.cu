@@ -94,9 +94,11 @@ struct Sum {
     }
 };
 
-// Gate is the shared gate's sum, the longest chain: one warp brings batches of rows to a ring in shared memory, and another adds them.
+// Gate is the shared gate's sum, the longest chain: one warp adds batches of rows, and the others bring them to a ring in shared
+// memory in turn.
 struct Gate {
-    static constexpr int depth = 8, row_bytes = 2 * router_columns, batch_bytes = router_batch * (row_bytes + 4);
+    static constexpr int depth = 8, bringing = router_threads / 32 - 1; // warps
+    static constexpr int row_bytes = 2 * router_columns, batch_bytes = router_batch * (row_bytes + 4);
     const FoldRouterParams &p;
     uint32_t shared;
     int first, rows, column, lane;
@@ -105,28 +107,24 @@ struct Gate {
     __device__ __forceinline__ uint32_t full(int n) const { return shared + depth * batch_bytes + 8 * (n % depth); }
     __device__ __forceinline__ uint32_t empty(int n) const { return full(n) + 8 * depth; }
 
-    __device__ __forceinline__ void bring() const {
+    __device__ __forceinline__ void bring(int from) const {
         auto look = [&](int n) { return p.token[first + min(n * router_batch + lane, rows - 1)]; };
         int columns = column + lane % 8 * 8, bytes = columns < p.pitch ? 16 : 0, batches = (rows + router_batch - 1) / router_batch;
-        const bf16_t *x = p.x + (bytes ? columns : 0);
-        int tokens[4];
+        auto x = reinterpret_cast<uint64_t>(p.x + (bytes ? columns : 0));
+        uint32_t to = lane / 8 * row_bytes + lane % 8 * 16;
+        int token = look(from), ahead = look(from + bringing);
+        for (int n = from; n < batches; n += bringing) {
+            uint64_t rows_of[router_batch / 4];
 #pragma unroll
-        for (int k = 0; k < 4; k++) tokens[k] = look(k);
-        for (int from = 0; from < batches; from += 4) {
+            for (int i = 0; i < router_batch / 4; i++)
+                rows_of[i] = ptx::multiply_add(__shfl_sync(~0u, token, 4 * i + lane / 8), 2 * p.pitch, x);
+            ptx::barrier_wait(empty(n), (n / depth + 1) & 1);
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                int n = from + k;
-                if (n >= batches) break;
-                ptx::barrier_wait(empty(n), (n / depth + 1) & 1);
-                ptx::copy4(batch(n) + router_batch * row_bytes + 4 * lane, p.dz + tokens[k]);
-#pragma unroll
-                for (int i = 0; i < router_batch; i += 4) {
-                    int token = __shfl_sync(~0u, tokens[k], i + lane / 8);
-                    ptx::copy16(batch(n) + (i + lane / 8) * row_bytes + lane % 8 * 16, x + int64_t(token) * p.pitch, bytes);
-                }
-                ptx::copy_arrive(full(n));
-                tokens[k] = look(n + 4);
-            }
+            for (int i = 0; i < router_batch / 4; i++)
+                ptx::copy16(batch(n) + to + 4 * i * row_bytes, reinterpret_cast<const void *>(rows_of[i]), bytes);
+            ptx::copy4(batch(n) + router_batch * row_bytes + 4 * lane, p.dz + token);
+            ptx::copy_arrive(full(n));
+            token = ahead, ahead = look(n + 2 * bringing);
         }
         ptx::copy_wait();
     }
@@ -184,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(router_threads) fold_router_f32(con
     if (b < 0) {
         Gate gate{p, shared, first, rows, int(blockIdx.x) * router_columns, lane};
         if (warp == 0) gate.add(p.shared_gate);
-        if (warp == 1) gate.bring();
+        else gate.bring(warp - 1);
         return;
     }
     int column = b % blocks * block_columns + warp * router_columns + 2 * lane;

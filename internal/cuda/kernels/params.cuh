@@ -62,7 +62,7 @@ struct PlanParams {
 };
 
 struct GateUpParams {
-    TensorMap routed, shared; // [E,I/8,2,8,H]: gate and up, eight rows of each in turn
+    TensorMap routed, shared; // gateUpRows of weights.go: gate and up, eight rows of each in turn
     const bf16_t *x;
     int64_t x_pitch;
     const int *token;
@@ -75,7 +75,7 @@ struct GateUpParams {
 };
 
 struct DownParams {
-    TensorMap routed, shared;           // [E,H,I]
+    TensorMap routed, shared;           // downRows of weights.go
     TensorMap routed_rows, shared_rows; // h, 16 rows at a time
     const Tile *tiles;
     const int *tile_count;

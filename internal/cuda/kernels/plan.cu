@@ -76,8 +76,31 @@ __device__ __forceinline__ uint64_t scan(uint64_t v, uint64_t &all) {
     return (warp ? before : 0) + sum - v;
 }
 
+// largest_first is the place of a group's tiles where those of groups with larger tiles come first, so that blocks that take every
+// so-many-th one end together. Threads are the groups, all of them; a kind is a size of tiles, the largest is 0.
+constexpr int tile_kinds = plan_threads / 32;
+__device__ __forceinline__ int largest_first(int kind, int tiles) {
+    __shared__ int of_warp[tile_kinds][32]; // the tiles of a kind, before a warp's
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, before = 0, all = 0;
+    of_warp[warp][lane] = 0; // a warp clears a row
+    __syncthreads();
+    for (int i = 0; i < 32; i++) {
+        int other = __shfl_sync(~0u, tiles, i), its = __shfl_sync(~0u, kind, i);
+        if (its != kind) continue;
+        all += other;
+        if (i < lane) before += other;
+    }
+    of_warp[kind][warp] = all;
+    __syncthreads();
+    uint64_t sum;
+    int here = of_warp[warp][lane], first = int(scan(uint64_t(here), sum));
+    of_warp[warp][lane] = first;
+    __syncthreads();
+    return of_warp[kind][warp] + before;
+}
+
 // lay gives each group its rows and its tiles: rows(g) is how many; use(g, first row) is told where they begin. All threads call it.
-template <class Rows, class Use> __device__ __forceinline__ void lay(const PlanParams &p, Rows rows, Use use) {
+template <bool many, class Rows, class Use> __device__ __forceinline__ void lay(const PlanParams &p, Rows rows, Use use) {
     uint64_t next = 0; // tiles in the upper half, rows in the lower
     for (int base = 0; base <= p.experts; base += blockDim.x) {
         int g = base + threadIdx.x, n = g <= p.experts ? rows(g) : 0;
@@ -90,8 +113,12 @@ template <class Rows, class Use> __device__ __forceinline__ void lay(const PlanP
         }
         uint64_t all, here = next + scan(uint64_t(tiles) << 32 | uint32_t(n), all);
         next += all;
+        int tile = int(here >> 32);
+        int kinds = p.tile_most / p.tile_step + 1;
+        if (many && p.tile_most > 128 && p.experts < int(blockDim.x) && kinds <= tile_kinds)
+            tile = largest_first(n > 0 ? kinds - 1 - size / p.tile_step : kinds - 1, tiles);
         if (g > p.experts) continue;
-        int row = int(here), tile = int(here >> 32), local = g == p.experts ? 0 : row;
+        int row = int(here), local = g == p.experts ? 0 : row;
         p.offsets[g] = row;
         if (g == p.experts) p.offsets[g + 1] = row + n;
         use(g, row);
@@ -111,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(plan_threads) plan_one_i32(const __
     int tokens = p.tokens.get();
     Bits bits = mark(p, words, 0, tokens);
     int *starts = (int *)(words + (p.experts + 1) * bits.each);
-    lay(p, [&](int g) { return bits.count(g, tokens); }, [&](int g, int row) { starts[g] = row; });
+    lay<false>(p, [&](int g) { return bits.count(g, tokens); }, [&](int g, int row) { starts[g] = row; });
     __syncthreads();
     place(p, bits, 0, tokens, [&](int g) { return starts[g]; });
 }
@@ -160,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(plan_threads) plan_lay_i32(const __
     ptx::start_next();
     int blocks = (p.tokens.get() + p.block_tokens - 1) / p.block_tokens;
     const int *totals = p.counts + int64_t(blocks) * (p.experts + 1);
-    lay(p, [&](int g) { return totals[g]; }, [](int, int) {});
+    lay<true>(p, [&](int g) { return totals[g]; }, [](int, int) {});
 }
 
 extern "C" __global__ void __launch_bounds__(count_threads) plan_place_i32(const __grid_constant__ PlanParams p) {

@@ -58,43 +58,87 @@ template <class R> struct Consumer {
         multiply<n>(acc, stages);
     }
 
-    // pick gives 16 accumulators, those of 32 tokens: which counts the copies of weights first, then tokens. An epilogue is a loop over
-    // them; unrolled over all accumulators, it would be most of the kernel's code, which runs once a tile.
-    static constexpr int picks = (R::most + 31) / 32 * R::copies;
+    // A tile's accumulators fall into pieces of 16 to a thread: v[4j] to v[4j+3] are of eight tokens, copy by copy; blocks of them to
+    // a copy. each_piece runs go(piece, v) for those that have tokens. It is unrolled: go should be short.
+    static constexpr int blocks = 4 / R::copies, piece_tokens = 8 * blocks, pieces = R::most / piece_tokens;
+    static __device__ __forceinline__ int pieces_of(int tokens) { return (tokens + piece_tokens - 1) / piece_tokens; }
+    static __device__ __forceinline__ void take(const float *acc, int piece, float (&v)[16]) {
+#pragma unroll
+        for (int i = 0; i < 16; i++) v[i] = acc[i / (4 * blocks) * (R::most / 2) + piece * 4 * blocks + i % (4 * blocks)];
+    }
+    template <class Go> static __device__ __forceinline__ void each_piece(const float *acc, int tokens, Go go) {
+        static_assert(R::most % piece_tokens == 0);
+#pragma unroll
+        for (int n = 0; n < pieces; n++) {
+            if (n * piece_tokens >= tokens) break;
+            float v[16];
+            take(acc, n, v);
+            go(n, v);
+        }
+    }
+
+    // pick takes a piece that is chosen while the program runs: for what is rare.
     template <int n = 0> static __device__ __forceinline__ void pick(const float *acc, int which, float (&v)[16]) {
-        if constexpr (n + 1 < picks) {
+        if constexpr (n + 1 < pieces) {
             if (which != n) return pick<n + 1>(acc, which, v);
         }
-        constexpr int copy = n % R::copies, first = n / R::copies * 16;
-#pragma unroll
-        for (int i = 0; i < 16; i++) v[i] = first + i < R::most / 2 ? acc[copy * (R::most / 2) + first + i] : 0.f;
+        take(acc, n, v);
         asm volatile("// %0" ::"n"(n)); // so that this is a branch, and no selection among all
     }
+};
 
-    // stage puts 32 tokens by 8 columns into the warp's staging memory, in its first half or its second.
-    __device__ __forceinline__ void stage(int half, const uint32_t (&v)[4]) const {
-        ptx::store_transposed4(ring.staging(threadIdx.x >> 5) + half * half_pitch + lane * 16, v[0], v[1], v[2], v[3]);
+// Rows is a warp's way from pieces to rows of a matrix, through its staging memory, where what is a column becomes a row. A piece has
+// eight or sixteen columns of each copy: halves. Copies are so many columns apart: none between, where the weights' rows are
+// ordered for that. A lane stores eight columns of some tokens. The last columns may lie past the matrix.
+template <class R, int halves> struct Rows {
+    static constexpr int parts = R::copies * halves, stored = 32 / parts; // tokens at a time
+    bf16_t *to;                       // this lane's first token and columns
+    int pitch, column, width, tokens; // tokens from this lane's first one on
+    uint32_t put, get;                // where this lane stages, and takes
+    bool whole;                       // 16 bytes can be stored at once
+
+    // A token has a row of parts, each of 16 bytes, in an order that has eight tokens' or eight parts in different banks.
+    static __device__ __forceinline__ uint32_t place(int token, int part) {
+        return 16 * (token * parts + (part ^ (token * parts / 8 & (parts - 1))));
+    }
+    __device__ __forceinline__ Rows(uint32_t staging, int lane, bf16_t *first, int row_pitch, int count, int first_column, int apart,
+                                    int row_width)
+        : pitch(row_pitch), width(row_width), tokens(count - lane / parts) {
+        constexpr int blocks = Consumer<R>::blocks;
+        int part = lane % parts, matrix = lane / 8;
+        column = first_column + part / halves * apart + part % halves * 8;
+        to = first + int64_t(lane / parts) * pitch + column;
+        put = staging + place(matrix % blocks * 8 + lane % 8, matrix / blocks * halves);
+        get = staging + place(lane / parts, part);
+        whole = (pitch & 7) == 0 && (reinterpret_cast<uintptr_t>(first) & 15) == 0;
     }
 
-    // unload writes what was staged, tokens of 8*halves columns from column on, to rows of a matrix; the last columns may lie past it.
-    template <int halves>
-    __device__ __forceinline__ void unload(bf16_t *to, int64_t pitch, int tokens, int column, int width) const {
-        bool whole = (pitch & 7) == 0 && (reinterpret_cast<uintptr_t>(to) & 15) == 0;
-        column += lane % halves * 8;
+    // stage puts a half of a piece's columns there, two tokens in each register.
+    __device__ __forceinline__ void stage(int half, const uint32_t (&v)[4]) const {
+        ptx::store_transposed4(put ^ half * 16, v[0], v[1], v[2], v[3]);
+    }
+
+    // store writes a piece that was staged, store_any also where rows are not of whole 16 bytes.
+    __device__ __forceinline__ void store(int piece) const {
+        int first = piece * Consumer<R>::piece_tokens;
 #pragma unroll
-        for (int i = 0; i < halves; i++) {
-            int t = (i * 32 + lane) / halves;
-            uint4 v = ptx::load_shared16(ring.staging(threadIdx.x >> 5) + lane % halves * half_pitch + t * 16);
-            bf16_t *dst = to + t * pitch + column;
-            if (t >= tokens) continue;
-            if (whole) {
-                if (column < width) *reinterpret_cast<uint4 *>(dst) = v;
-            } else {
-                uint32_t words[4] = {v.x, v.y, v.z, v.w};
+        for (int i = 0; i < Consumer<R>::piece_tokens; i += stored) {
+            if (first + i < tokens && column < width)
+                *reinterpret_cast<uint4 *>(to + int64_t(first + i) * pitch) = ptx::load_shared16(get + i * 16 * parts);
+        }
+    }
+    __device__ __forceinline__ void store_any(int piece) const {
+        if (whole) return store(piece);
+        int first = piece * Consumer<R>::piece_tokens;
+#pragma unroll 1
+        for (int i = 0; i < Consumer<R>::piece_tokens; i += stored) {
+            if (first + i >= tokens) continue;
+            uint4 v = ptx::load_shared16(get + i * 16 * parts);
+            uint32_t words[4] = {v.x, v.y, v.z, v.w};
+            bf16_t *dst = to + int64_t(first + i) * pitch;
 #pragma unroll
-                for (int j = 0; j < 8; j++)
-                    if (column + j < width) dst[j] = bf16_t(words[j / 2] >> 16 * (j % 2));
-            }
+            for (int j = 0; j < 8; j++)
+                if (column + j < width) dst[j] = bf16_t(words[j / 2] >> 16 * (j % 2));
         }
     }
 };

@@ -72,6 +72,15 @@ __device__ __forceinline__ void group_sync(int id, int n) { asm volatile("bar.sy
 __device__ __forceinline__ void copy16(uint32_t dst, const void *src, uint32_t size) { // of 16 bytes, those from size on are zero
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(size) : "memory");
 }
+__device__ __forceinline__ void copy16_if(bool is, uint32_t dst, uint64_t src, uint32_t size) {
+    asm volatile("{\n\t"
+                 ".reg .pred is;\n\t"
+                 "setp.ne.b32 is, %3, 0;\n\t"
+                 "@is cp.async.cg.shared.global [%0], [%1], 16, %2;\n\t"
+                 "}" ::"r"(dst),
+                 "l"(src), "r"(size), "r"(int(is))
+                 : "memory");
+}
 __device__ __forceinline__ void copy4(uint32_t dst, const void *src) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(dst), "l"(src) : "memory");
 }
@@ -118,16 +127,10 @@ __device__ __forceinline__ void tensor_copy5_once(uint32_t dst, const void *map,
 }
 
 // The same into several blocks of the cluster, those of the mask: to the same place in each, and each one's barrier is told.
-__device__ __forceinline__ void tensor_copy2(uint32_t dst, const void *map, uint32_t bar, uint16_t mask, int c0, int c1) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%4, %5}], [%2], "
-                 "%3;" ::"r"(dst),
-                 "l"(map), "r"(bar), "h"(mask), "r"(c0), "r"(c1)
-                 : "memory");
-}
-__device__ __forceinline__ void tensor_copy3(uint32_t dst, const void *map, uint32_t bar, uint16_t mask, int c0, int c1, int c2) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%4, %5, %6}], "
+__device__ __forceinline__ void tensor_copy4(uint32_t dst, const void *map, uint32_t bar, uint16_t mask, int c0, int c1, int c2, int c3) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%4, %5, %6, %7}], "
                  "[%2], %3;" ::"r"(dst),
-                 "l"(map), "r"(bar), "h"(mask), "r"(c0), "r"(c1), "r"(c2)
+                 "l"(map), "r"(bar), "h"(mask), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
                  : "memory");
 }
 __device__ __forceinline__ void tensor_copy5(uint32_t dst, const void *map, uint32_t bar, uint16_t mask, int c0, int c1, int c2, int c3, int c4) {
@@ -195,8 +198,20 @@ __device__ __forceinline__ void store_shared16(uint32_t dst, uint4 v) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 __device__ __forceinline__ void store_shared4(uint32_t dst, uint32_t v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(dst), "r"(v) : "memory"); }
+__device__ __forceinline__ void store_shared2(uint32_t dst, uint16_t v) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(dst), "h"(v) : "memory"); }
+__device__ __forceinline__ void store_shared8(uint32_t dst, uint32_t a, uint32_t b) {
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(dst), "r"(a), "r"(b) : "memory");
+}
+__device__ __forceinline__ void load_shared8(uint32_t src, int &a, uint32_t &b) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(src) : "memory");
+}
 __device__ __forceinline__ void store_shared8(uint32_t dst, float a, float b) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(dst), "f"(a), "f"(b) : "memory");
+}
+__device__ __forceinline__ uint16_t load_shared2(uint32_t src) {
+    uint16_t v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(src) : "memory");
+    return v;
 }
 __device__ __forceinline__ uint32_t load_shared4(uint32_t src) {
     uint32_t v;
@@ -216,6 +231,13 @@ __device__ __forceinline__ uint4 load_shared16(uint32_t src) {
 
 __device__ __forceinline__ void store_shared4(uint32_t dst, float v) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(dst), "f"(v) : "memory");
+}
+
+// a*b + c, in 64 bits.
+__device__ __forceinline__ uint64_t multiply_add(uint32_t a, uint32_t b, uint64_t c) {
+    uint64_t v;
+    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(v) : "r"(a), "r"(b), "l"(c));
+    return v;
 }
 
 // Programmatic dependent launch: work before wait_before overlaps the kernel before this one in the stream; what that one

@@ -1,9 +1,10 @@
 // Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
 
 // The pipeline that every product runs on. A stage in shared memory holds 64 terms of K: 128 or 256 rows of weights (operand M)
-// and up to most tokens' rows (operand N); the router of many tokens has them the other way round. Four producer warps fill stages, weights by the copy engine and rows by gathering;
-// two warpgroups multiply, each half of the weights' rows. Every product walks K upward in one accumulator (R1); the tile's
-// size changes no bit. Blocks in a cluster have a tile each of one expert and share its weights: each copies a part of them to all.
+// and up to most tokens' rows (operand N); the router of many tokens has them the other way round. Four producer warps fill
+// stages, weights by the copy engine and rows by gathering; two warpgroups multiply, each half of the weights' rows. Every product
+// walks K upward in one accumulator (R1); the tile's size changes no bit. Blocks in a cluster have a tile each of one expert and
+// share its weights: each copies a part of them to all.
 
 #pragma once
 
@@ -13,7 +14,7 @@
 constexpr int consumers = 256, producers = 128, threads = consumers + producers;
 constexpr int copy_rows = 128, stage_terms = 64, row_bytes = 2 * stage_terms; // copy_rows: of weights, that one copy brings
 constexpr int copy_bytes = copy_rows * row_bytes;
-constexpr int half_pitch = 32 * 16 + 64, staging_bytes = 2 * half_pitch; // of a warp: twice 32 tokens by 8 columns, in different banks
+constexpr int staging_bytes = 1152; // of a warp: 16 tokens by 32 columns, or half of it and what waits there beside
 constexpr int bars_bytes = 128;
 
 template <int copies_, int most_, int depth, int cluster_ = 1> struct Ring {
@@ -60,12 +61,14 @@ template <int copies_, int most_, int depth, int cluster_ = 1> struct Ring {
     }
 };
 
-// Producer is one thread of the four warps that fill stages.
+// Producer is one thread of the four warps that fill stages. It gathers eighths of rows: of row 16i + 4*warp + lane/8 of a tile for
+// every i.
 template <class R> struct Producer {
     static constexpr int most = R::most, held = (most + 127) / 128;
     R ring;
     int warp, lane;
-    int rows[held], ahead[held]; // this warp's rows, and those of the next tile: slot 4i+j holds row 16i+4*warp+j
+    uint32_t rows[most / 16]; // of the matrix, that this lane gathers
+    int ahead[held];          // the warp's rows of the next tile: slot 4i+j is row 16i+4*warp+j
 
     __device__ __forceinline__ explicit Producer(const R &r) : ring(r) {
         int thread = threadIdx.x - consumers;
@@ -83,21 +86,18 @@ template <class R> struct Producer {
     }
     __device__ __forceinline__ void next_rows() {
 #pragma unroll
-        for (int r = 0; r < held; r++) rows[r] = ahead[r];
+        for (int i = 0; i < most / 16; i++) rows[i] = __shfl_sync(~0u, ahead[i / 8], i % 8 * 4 + (lane >> 3));
     }
 
-    // copy_rows_of copies 64 terms of n rows, from term k on, to the stage; terms past the width are zeros.
-    __device__ __forceinline__ void copy_rows_of(const bf16_t *matrix, int64_t pitch, int n, int k, int width) const {
-        int sub = lane >> 3, chunk = lane & 7, first = 4 * warp + sub;
-        uint32_t dst = ring.b() + first * row_bytes + ((chunk ^ (first & 7)) << 4);
-        uint32_t size = k + chunk * 8 < width ? 16 : 0;
-        const bf16_t *src = matrix + (size ? k + chunk * 8 : 0);
+    // copy_rows_of copies 64 terms of n rows, from term k on, to the stage; terms past the width are zeros. Every instruction here
+    // counts: the products wait for what is asked for last.
+    __device__ __forceinline__ void copy_rows_of(const bf16_t *matrix, uint32_t pitch, int n, int k, int width) const {
+        int chunk = lane & 7, first = 4 * warp + (lane >> 3), column = k + chunk * 8;
+        uint32_t to = ring.b() + first * row_bytes + ((chunk ^ (first & 7)) << 4), size = column < width ? 16 : 0;
+        auto from = reinterpret_cast<uint64_t>(matrix + (size ? column : 0));
 #pragma unroll
-        for (int i = 0; i < most / 16; i++) {
-            if (i * 16 >= n) break;
-            int row = __shfl_sync(~0u, rows[i / 8], (i % 8) * 4 + sub);
-            if (i * 16 + first < n) ptx::copy16(dst + i * 16 * row_bytes, src + row * pitch, size);
-        }
+        for (int i = 0; i < most / 16; i++)
+            ptx::copy16_if(i * 16 < n - first, to + i * 16 * row_bytes, ptx::multiply_add(rows[i], 2 * pitch, from), size);
     }
 
     // start waits for a stage to be free in every block of the cluster, and starts this block's part of the copies of the weights into
@@ -115,7 +115,7 @@ template <class R> struct Producer {
     }
 
     // gather fills the rest of a stage that was started, with the tile's rows.
-    __device__ __forceinline__ void gather(const bf16_t *matrix, int64_t pitch, int n, int k, int width) {
+    __device__ __forceinline__ void gather(const bf16_t *matrix, uint32_t pitch, int n, int k, int width) {
         copy_rows_of(matrix, pitch, n, k, width);
         ptx::copy_arrive(ring.full(ring.stage));
         ring.next();

@@ -72,7 +72,7 @@ __device__ __forceinline__ void logits(const LogitsParams &p) {
     extern __shared__ char shared[];
     R ring(shared);
     ring.init(false);
-    int first = blockIdx.x * logits_tokens, expert = blockIdx.y * logits_experts, stages = (p.hidden + stage_terms - 1) / stage_terms;
+    int first = blockIdx.y * logits_tokens, expert = blockIdx.x * logits_experts, stages = (p.hidden + stage_terms - 1) / stage_terms;
     ptx::wait_before();
     ptx::start_next();
     int tokens = p.tokens.get();

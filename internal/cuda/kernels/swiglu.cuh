@@ -14,20 +14,25 @@ __device__ __forceinline__ uint32_t swiglu2_easy(const float *v) {
     return contract::round2(__fmul_rn(contract::silu_easy(v[0]), v[2]), __fmul_rn(contract::silu_easy(v[1]), v[3]));
 }
 
-// swiglu32 makes h of 32 tokens: v[4j] and v[4j+1] are gates of two, v[4j+2] and v[4j+3] their ups, h[j] both results. Most are
-// settled by approximations; where one is too close to where two BF16 numbers meet to say which is right, the exact way says.
-__device__ __forceinline__ void swiglu32(const float *v, uint32_t (&h)[4]) {
-    bool settled[4];
+// A piece of a warp's accumulators is 32 tokens by 8 columns of h: v[4j] and v[4j+1] are gates of two tokens, v[4j+2] and v[4j+3] their
+// ups, h[j] both results. swiglu_near approximates them, and says which pairs that does not settle, a bit each: those too close to where
+// two BF16 numbers meet to say which is right. swiglu_exact gives the same where it does.
+__device__ __forceinline__ uint32_t swiglu_near(const float (&v)[16], uint32_t (&h)[4]) {
+    uint32_t open = 0;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const float *p = v + 4 * j;
         float s0, s1;
         contract::silu_near2(p[0], p[1], s0, s1);
         s0 = __fmul_rn(s0, p[2]), s1 = __fmul_rn(s1, p[3]);
-        settled[j] = contract::silu_is_near(p[0]) & contract::silu_is_near(p[1]) & contract::rounds_alike(s0, s1);
+        bool settled = contract::silu_is_near(p[0]) & contract::silu_is_near(p[1]) & contract::rounds_alike(s0, s1);
+        open |= settled ? 0 : 1u << j;
         h[j] = contract::round2(s0, s1);
     }
-    if (__all_sync(~0u, settled[0] & settled[1] & settled[2] & settled[3])) return;
+    return open;
+}
+
+__device__ __forceinline__ void swiglu_exact(const float (&v)[16], uint32_t (&h)[4]) {
     bool easy = true;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
@@ -36,10 +41,54 @@ __device__ __forceinline__ void swiglu32(const float *v, uint32_t (&h)[4]) {
         easy &= contract::silu_is_easy(p[0]) & contract::silu_is_easy(p[1]) & (fabsf(p[2]) < contract::infinity()) &
                 (fabsf(p[3]) < contract::infinity());
     }
-    easy = __all_sync(~0u, easy);
+    if (__all_sync(~0u, easy)) {
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-        if (__all_sync(~0u, settled[j])) continue;
-        h[j] = easy ? swiglu2_easy(v + 4 * j) : swiglu2(v + 4 * j);
+        for (int j = 0; j < 4; j++) h[j] = swiglu2_easy(v + 4 * j);
+    } else {
+#pragma unroll
+        for (int j = 0; j < 4; j++) h[j] = swiglu2(v + 4 * j);
     }
 }
+
+// OpenPairs are a warp's pairs that approximations do not settle: few, as a rule, and so a lane each, at the end. They wait in shared
+// memory, each of this many bytes.
+struct OpenPairs {
+    static constexpr int room = 32, bytes = 16 + 2;
+    uint32_t at;
+    int lane, count = 0;
+
+    __device__ __forceinline__ OpenPairs(uint32_t memory, int l) : at(memory), lane(l) {}
+
+    // put takes a piece's, and says whether there was room.
+    __device__ __forceinline__ bool put(int piece, const float (&v)[16], uint32_t open) {
+        int n = count;
+#pragma unroll
+        for (int j = 0; j < 4; j++) n += __popc(__ballot_sync(~0u, open >> j & 1));
+        if (n > room) return false;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            uint32_t lanes = __ballot_sync(~0u, open >> j & 1);
+            int place = count + __popc(lanes & ((1u << lane) - 1));
+            if (open >> j & 1) {
+                ptx::store_shared16(at + 16 * place, make_uint4(__float_as_uint(v[4 * j]), __float_as_uint(v[4 * j + 1]),
+                                                                __float_as_uint(v[4 * j + 2]), __float_as_uint(v[4 * j + 3])));
+                ptx::store_shared2(at + 16 * room + 2 * place, uint16_t(piece << 7 | j << 5 | lane));
+            }
+            count += __popc(lanes);
+        }
+        return true;
+    }
+
+    // settle runs use(piece, j, lane, h) for each: pair j of a piece, of a lane.
+    template <class Use> __device__ __forceinline__ void settle(Use use) const {
+        if (count == 0) return;
+        __syncwarp();
+        if (lane < count) {
+            uint4 bits = ptx::load_shared16(at + 16 * lane);
+            uint32_t which = ptx::load_shared2(at + 16 * room + 2 * lane);
+            float v[4] = {__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z), __uint_as_float(bits.w)};
+            use(which >> 7, which >> 5 & 3, which & 31, swiglu2(v));
+        }
+        __syncwarp();
+    }
+};
