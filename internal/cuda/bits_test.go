@@ -167,6 +167,27 @@ func TestShapes(t *testing.T) {
 		for _, n := range []int{0, 1, 9, 70, 300} {
 			p.check(fmt.Sprintf("%+v, %d tokens", s, n), testgen.Tokens(n, s.Hidden, uint64(n)), nil, n%2 == 0)
 		}
+		p.everyTiling(fmt.Sprintf("%+v", s), testgen.Tokens(190, s.Hidden, 7))
+	}
+}
+
+// Tokens of zeros, whose gates no approximation settles, among others: some few in a tile, and more than are put aside.
+func TestZerosAmong(t *testing.T) {
+	b := openGPU(t)
+	for _, s := range []contract.Shape{
+		{Hidden: 64, Experts: 1, TopK: 1, Width: 64, SharedWidth: 40},
+		{Hidden: 48, Experts: 1, TopK: 1, Width: 24},
+	} {
+		p := newPair(t, b, s, loud(s, 3), false)
+		for zeros := range 9 {
+			for _, step := range []int{1, 2, 8, 17} {
+				x := testgen.Tokens(180, s.Hidden, 4)
+				for i := range zeros {
+					clear(x[i*step*s.Hidden:][:s.Hidden])
+				}
+				p.everyTiling(fmt.Sprintf("%+v, %d tokens of zeros, every %d", s, zeros, step), x)
+			}
+		}
 	}
 }
 
