@@ -162,6 +162,7 @@ func TestShapes(t *testing.T) {
 		{Hidden: 1, Experts: 1, TopK: 1, Width: 1, SharedWidth: 1, NormTopK: true},
 		{Hidden: 300, Experts: 5, TopK: 3, Width: 130, SharedWidth: 33, NormTopK: false},
 		{Hidden: 1024, Experts: 32, TopK: 6, Width: 200, SharedWidth: 328, NormTopK: true},
+		{Hidden: 96, Experts: 6, TopK: 2, Width: 30, SharedWidth: 13, NormTopK: true}, // padded, multiples of 16
 	} {
 		p := newPair(t, b, s, loud(s, uint64(i)), i%2 == 1)
 		for _, n := range []int{0, 1, 9, 70, 300} {

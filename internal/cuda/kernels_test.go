@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -86,6 +87,38 @@ func TestNumbersAreTheSources(t *testing.T) {
 			t.Errorf("%s has no %s", c.file, c.name)
 		} else if n, _ := strconv.Atoi(m[1]); n != c.want {
 			t.Errorf("%s: %s is %d, here %d", c.file, c.name, n, c.want)
+		}
+	}
+}
+
+// The order in which weights are brought is chosen twice, by the host's maps and by the kernels: of the width as it is, and not as it
+// is padded.
+func TestPairsAreTheSources(t *testing.T) {
+	source := kernelSource(t, "experts.cu")
+	for _, rule := range []string{"gate_up_pairs(int width) { return width % 16 == 0; }", "down_pairs(int hidden) { return hidden % 32 == 0; }"} {
+		if !strings.Contains(source, rule) {
+			t.Errorf("experts.cu does not say %q", rule)
+		}
+	}
+	const n = 3
+	for width := 1; width <= 80; width++ {
+		w, h := pad(width), pad(72)
+		gateUp, down := gateUpRows(0, n, 72, width), downRows(0, n, width, 40)
+		paired := sizes(h, 8, 2, n*w/16, 2)
+		if got := slices.Equal(gateUp.Sizes, paired); got != (width%16 == 0) {
+			t.Errorf("width %d: gate and up are %v, paired: %t", width, gateUp.Sizes, got)
+		}
+		if got := slices.Equal(down.Sizes, sizes(40, 16, n*width/32, 2)); got != (width%32 == 0) {
+			t.Errorf("hidden %d: down is %v, paired: %t", width, down.Sizes, got)
+		}
+		for _, m := range []driver.Tensor{gateUp, down} { // a copy is of as many rows, whatever their order
+			rows := uint32(1)
+			for _, n := range m.Box[1:] {
+				rows *= n
+			}
+			if m.Box[0] != stageTerms || rows != copyRows {
+				t.Errorf("width %d: box %v", width, m.Box)
+			}
 		}
 	}
 }

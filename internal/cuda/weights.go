@@ -220,29 +220,35 @@ func (u *upload) experts(to *experts, from []contract.Expert, hidden, width int)
 		return err
 	}
 	var err error
-	if to.gateUpMap, err = u.gpu.NewTensorMap(gateUpRows(to.gateUp, n, h, w)); err != nil {
+	if to.gateUpMap, err = u.gpu.NewTensorMap(gateUpRows(to.gateUp, n, hidden, width)); err != nil {
 		return err
 	}
-	if to.downMap, err = u.gpu.NewTensorMap(downRows(to.down, n, hidden, w)); err != nil {
+	if to.downMap, err = u.gpu.NewTensorMap(downRows(to.down, n, hidden, width)); err != nil {
 		return err
 	}
 	return u.turned(to, n, hidden, width)
 }
 
-// gateUpRows describes gate and up, eight rows of each in turn, so that one warp's accumulators hold both of a column. Where widths allow,
-// what a warp has in the second 64 rows of a copy follows what it has in the first, and so its results in memory.
-func gateUpRows(at pointer, n, h, w int) driver.Tensor {
+// gateUpPairs and downPairs say whether what a warp makes of the second 64 rows of a copy of weights follows what it makes of the first.
+// The kernels ask the same of the same numbers.
+func gateUpPairs(width int) bool { return width%16 == 0 }
+func downPairs(hidden int) bool  { return hidden%32 == 0 }
+
+// gateUpRows describes gate and up of n experts, eight rows of each in turn, so that one warp's accumulators hold both of a column.
+func gateUpRows(at pointer, n, hidden, width int) driver.Tensor {
+	h, w := pad(hidden), pad(width)
 	row, up := 2*h, 2*n*w*h
-	if w%16 == 0 {
+	if gateUpPairs(width) {
 		return driver.Tensor{At: at, Sizes: sizes(h, 8, 2, n*w/16, 2), Strides: sizes(row, up, 16*row, 8*row), Box: []uint32{stageTerms, 8, 2, 4, 2}}
 	}
 	return driver.Tensor{At: at, Sizes: sizes(h, 8, 2, w/8, n), Strides: sizes(row, up, 8*row, w*row), Box: []uint32{stageTerms, 8, 2, copyRows / 16, 1}}
 }
 
 // downRows describes down, likewise.
-func downRows(at pointer, n, hidden, w int) driver.Tensor {
+func downRows(at pointer, n, hidden, width int) driver.Tensor {
+	w := pad(width)
 	row := 2 * w
-	if hidden%32 == 0 {
+	if downPairs(hidden) {
 		return driver.Tensor{At: at, Sizes: sizes(w, 16, n*hidden/32, 2), Strides: sizes(row, 32*row, 16*row), Box: []uint32{stageTerms, 16, 4, 2}}
 	}
 	return driver.Tensor{At: at, Sizes: sizes(w, hidden, n, 1), Strides: sizes(row, hidden*row, n*hidden*row), Box: []uint32{stageTerms, copyRows, 1, 1}}
