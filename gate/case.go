@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 )
 
 // Case is one acceptance case.
@@ -97,26 +98,35 @@ func Cases(tokens ...int) []Case {
 	return cases
 }
 
-// Match keeps the cases whose id fits one of the globs; all, where there are none.
+// Match keeps the cases whose id fits one of the globs; all, where there are none. A glob that fits no case is an error.
 func Match(cases []Case, globs ...string) ([]Case, error) {
 	if len(globs) == 0 {
 		return cases, nil
 	}
-	var kept []Case
-	for _, c := range cases {
-		for _, g := range globs {
+	keep := make([]bool, len(cases))
+	for _, g := range globs {
+		found := false
+		for i, c := range cases {
 			ok, err := path.Match(g, c.ID)
 			if err != nil {
 				return nil, fmt.Errorf("case %q: %w", g, err)
 			}
-			if ok {
-				kept = append(kept, c)
-				break
+			keep[i] = keep[i] || ok
+			found = found || ok
+		}
+		if !found {
+			var ids []string
+			for _, c := range cases {
+				ids = append(ids, c.ID)
 			}
+			return nil, fmt.Errorf("case %q: found none: need one of %s, or a glob that fits one; more tokens make more cases", g, strings.Join(ids, ", "))
 		}
 	}
-	if len(kept) == 0 {
-		return nil, fmt.Errorf("case %q: found none: need an id, or a glob that fits one", globs)
+	var kept []Case
+	for i, c := range cases {
+		if keep[i] {
+			kept = append(kept, c)
+		}
 	}
 	return kept, nil
 }

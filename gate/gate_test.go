@@ -5,6 +5,7 @@ package gate
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -276,9 +277,10 @@ func TestCases(t *testing.T) {
 	if c, err := Match(Cases(), "chunked-*", "oracle"); err != nil || len(c) != 5 {
 		t.Errorf("%d cases, %v: need 5", len(c), err)
 	}
-	for _, glob := range []string{"nosuch", "["} {
-		if _, err := Match(Cases(), glob); err == nil {
-			t.Errorf("%s: found no error", glob)
+	for _, globs := range [][]string{{"nosuch"}, {"["}, {"oracle", "nosuch"}} {
+		last := globs[len(globs)-1]
+		if _, err := Match(Cases(), globs...); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("case %q", last)) {
+			t.Errorf("%v: found error %v", globs, err)
 		}
 	}
 	s := &Subject{Name: "few", Tokens: []int{7}}
