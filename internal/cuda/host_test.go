@@ -242,3 +242,28 @@ func TestUnsupported(t *testing.T) {
 		}
 	}
 }
+
+// What the kernels cannot count is refused before anything is sent.
+func TestFits(t *testing.T) {
+	s := contract.Shape{Hidden: 8, Experts: 1, TopK: 1, Width: 8}
+	for _, c := range []struct {
+		change func(*contract.Shape)
+		want   string
+	}{
+		{func(s *contract.Shape) { s.Hidden, s.Width, s.SharedWidth, s.Experts = 1<<22, 1<<22, 1<<22, 2048 }, ""},
+		{func(s *contract.Shape) { s.Experts = 2049 }, "2049 experts"},
+		{func(s *contract.Shape) { s.Hidden = 1<<22 + 1 }, "hidden 4194305"},
+		{func(s *contract.Shape) { s.Width = 1<<22 + 1 }, "width 4194305"},
+		{func(s *contract.Shape) { s.SharedWidth = 1<<22 + 1 }, "shared width 4194305"},
+	} {
+		s := s
+		c.change(&s)
+		if err := fits(s); (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", s, err, c.want)
+		}
+	}
+	l := &layer{Shape: s}
+	if err := l.Route(backend.Route{Tokens: mostTokens + 1}); err == nil || !strings.Contains(err.Error(), "need at most 8388480") {
+		t.Errorf("too many tokens: %v", err)
+	}
+}

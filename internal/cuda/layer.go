@@ -12,8 +12,22 @@ import (
 	"github.com/samebit/samebit/internal/cuda/image"
 )
 
-// mostExperts is how many a warp can choose among.
-const mostExperts = 2048
+// What the kernels can take.
+const (
+	mostExperts = 2048                // that a warp can choose among
+	mostColumns = 1 << 22             // of a gradient: the fold counts them by 64, in 16 bits
+	mostTokens  = 65535 * logitTokens // of one call: blocks of the router's grid
+)
+
+func fits(s contract.Shape) error {
+	if s.Experts > mostExperts {
+		return fmt.Errorf("cuda: %d experts: need at most %d", s.Experts, mostExperts)
+	}
+	if n := max(s.Hidden, s.Width, s.SharedWidth); n > mostColumns {
+		return fmt.Errorf("cuda: hidden %d, width %d, shared width %d: need at most %d", s.Hidden, s.Width, s.SharedWidth, mostColumns)
+	}
+	return nil
+}
 
 // layer implements backend.Layer. A stage asks for its kernels in one go (Backend.stages), so that what several calls share on
 // the way (scratch) is used by one after the other.
@@ -39,8 +53,8 @@ func (b *Backend) Load(s backend.Spec) (backend.Layer, error) {
 	if err := s.Weights.Check(s.Shape); err != nil {
 		return nil, err
 	}
-	if s.Shape.Experts > mostExperts {
-		return nil, fmt.Errorf("cuda: %d experts: need at most %d", s.Shape.Experts, mostExperts)
+	if err := fits(s.Shape); err != nil {
+		return nil, err
 	}
 	l := &layer{Backend: b, Shape: s.Shape, from: s.Weights, copied: s.Copied, w: &weights{}}
 	if s.BF16Logits {

@@ -5,6 +5,8 @@
 package cuda
 
 import (
+	"fmt"
+
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/cuda/image"
@@ -14,6 +16,9 @@ import (
 func (l *layer) Route(a backend.Route) error {
 	if a.Tokens == 0 {
 		return nil
+	}
+	if a.Tokens > mostTokens {
+		return fmt.Errorf("cuda: %d tokens in one call: need at most %d", a.Tokens, mostTokens)
 	}
 	l.stages.Lock()
 	defer l.stages.Unlock()
