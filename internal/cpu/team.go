@@ -77,6 +77,7 @@ func (t *team) run(do func(w *worker)) {
 	t.begin(do)
 	t.part(0)
 	t.bells[0].wait(func() bool { return t.working.Load() == 0 })
+	t.do = nil // an idle team keeps no gradients in memory
 	select {
 	case p := <-t.panics:
 		for len(t.panics) > 0 {
