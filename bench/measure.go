@@ -31,6 +31,10 @@ func (s *Subject) Measure(p Pass, tokens int, b Budget, tick func(done, total in
 		return nil, fmt.Errorf("found %d runs in %v: need at least 0", b.Count, b.Time)
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
+	if p != s.gradsOf { // of a pass before: no part of this one's memory
+		s.dropGradients()
+	}
+	runtime.GC() // twice, since what is pooled outlives one collection
 	debug.FreeOSMemory()
 	resetPeak()
 	run, err := s.Runner(p, tokens)

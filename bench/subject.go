@@ -204,17 +204,22 @@ func (s *Subject) leaveDevice() error {
 
 // newGradients makes those of a pass, in place of another's: one of the two is in memory at a time.
 func (s *Subject) newGradients(p Pass) error {
+	s.dropGradients()
+	s.gradsOf = p
+	return parallel.Together(s.ranks(), func(i int, _ *parallel.Rank) (err error) {
+		s.members[i].grads, err = newGradients(s.members[i].Layer, p)
+		return err
+	})
+}
+
+func (s *Subject) dropGradients() {
 	for _, m := range s.members {
 		if m.grads != nil {
 			m.grads.Close()
 			m.grads = nil
 		}
 	}
-	s.gradsOf = p
-	return parallel.Together(s.ranks(), func(i int, _ *parallel.Rank) (err error) {
-		s.members[i].grads, err = newGradients(s.members[i].Layer, p)
-		return err
-	})
+	s.gradsOf = Forward // which has none
 }
 
 // Run is one run.
