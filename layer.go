@@ -96,6 +96,9 @@ func (p *loading) part(w []BF16) {
 
 // load makes a layer; copied is told of weights that need not stay in memory.
 func load(s contract.Shape, w *contract.Weights, o Options, copied func([]BF16)) (*Layer, error) {
+	if w == nil {
+		return nil, errors.New("weights: found nil: need those of the shape")
+	}
 	if o.NormTopK != nil {
 		s.NormTopK = *o.NormTopK
 	}

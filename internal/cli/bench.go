@@ -81,9 +81,12 @@ Examples:
 
 // Run implements command.
 func (c *benchCommand) Run(e *env) error {
+	if len(c.Tokens) == 0 || len(c.Pass) == 0 {
+		return fmt.Errorf("--tokens %v, --pass %v: found none of one: need at least one of each", c.Tokens, c.Pass)
+	}
 	for _, n := range c.Tokens {
-		if n < 1 {
-			return fmt.Errorf("--tokens: found %d: need at least 1", n)
+		if n < 1 || n > mostTokens {
+			return fmt.Errorf("--tokens: found %d: need 1 to %d", n, mostTokens)
 		}
 	}
 	if c.Count < 0 || c.Time < 0 {

@@ -141,7 +141,11 @@ func Main(args []string, stdout, stderr io.Writer) (status int) {
 			return statusUsage
 		}
 	default:
-		c.Show(ui.New(stdout))
+		out := ui.New(stdout)
+		if c.Show(out); out.Err() != nil {
+			fmt.Fprintf(stderr, "%s: %v\n", name, out.Err())
+			return statusUsage
+		}
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", name, err)

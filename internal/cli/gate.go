@@ -59,9 +59,12 @@ func (c *gateCommand) Run(e *env) error {
 			return fmt.Errorf("--tokens: found %d: need 8 to %d", n, mostTokens)
 		}
 	}
-	if c.List {
-		var err error
-		c.Cases, err = gate.Match(gate.Cases(c.Tokens...), c.Case...)
+	if c.Case != nil && len(c.Case) == 0 {
+		return errors.New("--case: found none: need an id, or a glob that fits one")
+	}
+	cases, err := gate.Match(gate.Cases(c.Tokens...), c.Case...) // before the work of making a layer
+	if err != nil || c.List {
+		c.Cases = cases
 		return err
 	}
 	ranks, err := c.join(e)

@@ -17,11 +17,32 @@ import (
 type Printer struct {
 	w     io.Writer
 	color bool
+	err   error // the first of writing
+}
+
+// Err is why not everything could be written; nil where it was.
+func (p *Printer) Err() error { return p.err }
+
+// checked notes the first error of writing, and writes no more then.
+type checked struct {
+	io.Writer
+	p *Printer
+}
+
+func (c checked) Write(b []byte) (int, error) {
+	if c.p.err != nil {
+		return 0, c.p.err
+	}
+	n, err := c.Writer.Write(b)
+	c.p.err = err
+	return n, err
 }
 
 // New makes a printer that writes to w.
 func New(w io.Writer) *Printer {
-	return &Printer{w, IsTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	p := &Printer{color: IsTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	p.w = checked{w, p}
+	return p
 }
 
 // IsTerminal reports whether w is a terminal.

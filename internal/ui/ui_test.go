@@ -4,6 +4,8 @@ package ui
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -42,3 +44,20 @@ func TestProgressOffTerminal(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// What cannot be written is an error, the first one.
+func TestErr(t *testing.T) {
+	p := New(full{})
+	p.Line("one")
+	p.Table(Row{"tensor"}, Row{"y"})
+	if p.Err() == nil || p.Err().Error() != "full after 3" {
+		t.Errorf("found %v", p.Err())
+	}
+	if p := New(io.Discard); p.Err() != nil {
+		t.Error(p.Err())
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 3, errors.New("full after 3") }
