@@ -23,6 +23,9 @@ const (
 	indexName  = "model.safetensors.index.json"
 )
 
+// Reads says whether Open looks for a file of this name in a folder, so that making one changes what the folder is.
+func Reads(name string) bool { return name == singleName || name == indexName || name == configName }
+
 // Checkpoint is an open folder. Its methods are safe for concurrent use, except Close.
 type Checkpoint struct {
 	name   string // for errors

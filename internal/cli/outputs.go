@@ -133,6 +133,12 @@ func showOutputs(p *ui.Printer, outputs []outputInfo) {
 	p.Table(ui.Row{"output", "kind", "digest"}, rows...)
 }
 
+func sameFolder(a, b string) bool {
+	one, err := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(one, other)
+}
+
 // writable says, before long work, whether a file can be made at path without a loss: nothing but a plain file that is not one
 // of the inputs is replaced.
 func writable(path string, inputs ...string) error {

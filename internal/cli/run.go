@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/samebit/samebit"
+	"github.com/samebit/samebit/checkpoint"
 	"github.com/samebit/samebit/checkpoint/safetensors"
 	"github.com/samebit/samebit/internal/ui"
 	"github.com/samebit/samebit/parallel"
@@ -87,6 +88,9 @@ func (c *runCommand) Run(e *env) error {
 		return err
 	}
 	if e.rank == 0 { // which writes
+		if name := filepath.Base(c.Out); checkpoint.Reads(name) && sameFolder(filepath.Dir(c.Out), c.Checkpoint) {
+			return fmt.Errorf("--out: found %s in the checkpoint's folder, which would be read as a part of it: need another name", name)
+		}
 		shards, _ := filepath.Glob(filepath.Join(c.Checkpoint, "*"))
 		if err := writable(c.Out, append(shards, c.In)...); err != nil {
 			return err
