@@ -42,6 +42,9 @@ func Names() []string {
 	return names
 }
 
+// mostWorkers is more than machines have processors: each has memory of its own, and every stage wakes all.
+const mostWorkers = 4096
+
 // Open opens a registered backend. An *UnsupportedError says that this machine cannot run it.
 func Open(name string, o Options) (Backend, error) {
 	registryMu.Lock()
@@ -50,8 +53,8 @@ func Open(name string, o Options) (Backend, error) {
 	if open == nil {
 		return nil, fmt.Errorf("backend %q is unknown: have %s", name, strings.Join(Names(), ", "))
 	}
-	if o.Workers < 0 {
-		return nil, fmt.Errorf("backend %s: %d workers: need at least 1, or 0 for one a processor", name, o.Workers)
+	if o.Workers < 0 || o.Workers > mostWorkers {
+		return nil, fmt.Errorf("backend %s: %d workers: need 1 to %d, or 0 for one a processor", name, o.Workers, mostWorkers)
 	}
 	if o.Device < 0 {
 		return nil, fmt.Errorf("backend %s: device %d: need at least 0", name, o.Device)
