@@ -133,14 +133,11 @@ func (s *Subject) memory(p Pass) Memory {
 // Close gives back what the subject holds.
 func (s *Subject) Close() error {
 	err := s.leaveDevice()
+	s.dropGradients()
 	for _, m := range s.members {
-		if m == nil {
-			continue
+		if m != nil {
+			err = errors.Join(err, m.Layer.Close())
 		}
-		if m.grads != nil {
-			m.grads.Close()
-		}
-		err = errors.Join(err, m.Layer.Close())
 	}
 	return err
 }
@@ -212,9 +209,10 @@ func (s *Subject) newGradients(p Pass) error {
 	})
 }
 
+// dropGradients gives them back.
 func (s *Subject) dropGradients() {
 	for _, m := range s.members {
-		if m.grads != nil {
+		if m != nil && m.grads != nil {
 			m.grads.Close()
 			m.grads = nil
 		}

@@ -247,15 +247,16 @@ func (p *pair) check(what string, x []contract.BF16, replay []int32, train bool)
 	same(p.t, what, p.shape, have, forward(p.t, p.cpu, p.want, p.shape, x, replay, train))
 }
 
-// everyTiling compares a forward by each tiling, with and without a tape.
-func (p *pair) everyTiling(what string, x []contract.BF16) {
+// everyTiling compares a forward by each tiling, and says whether all are the same.
+func (p *pair) everyTiling(what string, x []contract.BF16, train bool) bool {
 	p.t.Helper()
 	defer func() { p.have.tiling = nil }()
-	for _, train := range []bool{false, true} {
-		want := forward(p.t, p.cpu, p.want, p.shape, x, nil, train)
-		for i := range Tilings {
-			p.have.tiling = &Tilings[i]
-			same(p.t, fmt.Sprintf("%s, tape %t, tiles %v", what, train, Tilings[i]), p.shape, forward(p.t, p.gpu, p.have, p.shape, x, nil, train), want)
-		}
+	want := forward(p.t, p.cpu, p.want, p.shape, x, nil, train)
+	all := true
+	for i := range Tilings {
+		p.have.tiling = &Tilings[i]
+		name := fmt.Sprintf("%s, tape %t, tiles %v", what, train, Tilings[i])
+		all = same(p.t, name, p.shape, forward(p.t, p.gpu, p.have, p.shape, x, nil, train), want) && all
 	}
+	return all
 }
