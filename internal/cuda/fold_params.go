@@ -18,7 +18,7 @@ const (
 	foldStageBytes   = 64 * 2 * (256 + 128)
 	foldStagedBytes  = 2 * 2 * 64 * 128
 	foldBarsBytes    = 640
-	foldOutRows      = 64 // of a strip of BF16 gradients
+	foldOutRows      = 16 // of a strip of BF16 gradients
 	foldSlabRows     = 16 // of a slab of FP32 sums
 	foldSlabStrips   = 4
 )

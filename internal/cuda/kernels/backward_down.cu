@@ -6,13 +6,18 @@
 #include "backward.cuh"
 #include "backward_product.cuh"
 
+// Is is a choice that is made when a kernel is compiled.
+template <bool is> struct Is {
+    static constexpr bool value = is;
+};
+
 // Eight is what one thread has of a row: eight columns.
 struct Eight {
     float v[8];
 };
 
 // load8 reads eight columns, of which left are inside the matrix: the rest is zero. whole: rows are multiples of 16 bytes.
-__device__ __forceinline__ void load8(Eight &d, const float *from, int left, int whole) {
+template <bool whole> __device__ __forceinline__ void load8(Eight &d, const float *from, int left) {
     if (whole) {
         float4 a{}, b{};
         if (left > 0) a = reinterpret_cast<const float4 *>(from)[0], b = reinterpret_cast<const float4 *>(from)[1];
@@ -24,7 +29,7 @@ __device__ __forceinline__ void load8(Eight &d, const float *from, int left, int
 }
 
 // store8 writes them in BF16.
-__device__ __forceinline__ void store8(bf16_t *to, const Eight &d, int left, int whole) {
+template <bool whole> __device__ __forceinline__ void store8(bf16_t *to, const Eight &d, int left) {
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) words[i] = contract::round2(d.v[2 * i], d.v[2 * i + 1]);
@@ -163,39 +168,42 @@ template <class R, int step> __device__ __forceinline__ void down_backward(const
             consumer.template multiply_any<step, 0>(acc, t.rows, stages, [](int) {});
 
             const float *g = is_shared ? p.shared_g : p.g, *u = is_shared ? p.shared_u : p.u;
-            Eight gs, us, next_g, next_u;
-            auto load = [&](Eight &gs, Eight &us, int place, int piece) {
-                int column = first + piece % R::copies * 64 + chunk;
-                int64_t from = int64_t(place) * width + column;
-                load8(gs, g + from, width - column, p.whole), load8(us, u + from, width - column, p.whole);
-            };
             auto put = [&](int piece) { put_piece<R, 0, pieces>(room + turn, acc, piece, consumer.warp, consumer.lane); };
-            load(gs, us, place, 0);
-            put(0);
             // A loop, so that the instructions stay in their cache; what a piece reads is asked for or put there a piece ahead.
+            auto leave = [&](auto is) {
+                constexpr bool whole = decltype(is)::value;
+                bf16_t *dg = is_shared ? p.shared_dg : p.dg, *du = is_shared ? p.shared_du : p.du, *hw = is_shared ? p.shared_hw : p.hw;
+                Eight gs, us, next_g, next_u;
+                auto load = [&](Eight &gs, Eight &us, int place, int piece) {
+                    int column = first + piece % R::copies * 64 + chunk;
+                    int64_t from = int64_t(place) * width + column;
+                    load8<whole>(gs, g + from, width - column), load8<whole>(us, u + from, width - column);
+                };
+                load(gs, us, place, 0);
+                put(0);
 #pragma unroll 1
-            for (int piece = 0; piece < pieces && piece / R::copies * q_tokens < t.rows; piece++) {
-                int at = piece / R::copies * q_tokens + token, column = first + piece % R::copies * 64 + chunk, left = width - column;
-                float weight = p.weight[row_of(piece)];
-                consumer.sync();
-                load(next_g, next_u, next_place, piece + 1);
-                next_place = p.place[row_of(piece + 2)];
-                Eight q;
-                get_q(q, room + turn + 4 * (token * q_pitch + chunk));
-                turn ^= q_bytes;
-                put(piece + 1);
-                SwigluGradient d = swiglu_backward(gs, us, q, weight, left);
-                gs = next_g, us = next_u;
+                for (int piece = 0; piece < pieces && piece / R::copies * q_tokens < t.rows; piece++) {
+                    int at = piece / R::copies * q_tokens + token, column = first + piece % R::copies * 64 + chunk, left = width - column;
+                    float weight = p.weight[row_of(piece)];
+                    consumer.sync();
+                    load(next_g, next_u, next_place, piece + 1);
+                    next_place = p.place[row_of(piece + 2)];
+                    Eight q;
+                    get_q(q, room + turn + 4 * (token * q_pitch + chunk));
+                    turn ^= q_bytes;
+                    put(piece + 1);
+                    SwigluGradient d = swiglu_backward(gs, us, q, weight, left);
+                    gs = next_g, us = next_u;
 #pragma unroll
-                for (int lane = 1; lane < 8; lane *= 2) d.sum = __fadd_rn(d.sum, __shfl_xor_sync(~0u, d.sum, lane));
-                if (at < t.rows) {
+                    for (int lane = 1; lane < 8; lane *= 2) d.sum = __fadd_rn(d.sum, __shfl_xor_sync(~0u, d.sum, lane));
+                    if (at >= t.rows) continue;
                     int64_t to = int64_t(t.local + at) * width + column;
-                    store8((is_shared ? p.shared_dg : p.dg) + to, d.dg, left, p.whole);
-                    store8((is_shared ? p.shared_du : p.du) + to, d.du, left, p.whole);
-                    store8((is_shared ? p.shared_hw : p.hw) + to, d.hw, left, p.whole);
+                    store8<whole>(dg + to, d.dg, left), store8<whole>(du + to, d.du, left), store8<whole>(hw + to, d.hw, left);
                     if (chunk == 0 && left > 0) p.partial[int64_t(t.row + at) * p.partials + column / 64] = d.sum;
                 }
-            }
+            };
+            if (p.whole) leave(Is<true>{});
+            else leave(Is<false>{});
         }
     }
 }

@@ -118,20 +118,25 @@ template <class R, int step> __device__ __forceinline__ void gate_up(const GateU
                 rows.stage(0, h2);
                 __syncwarp();
             };
-            uint32_t open = rows.whole ? 0 : (1u << consumer.pieces_of(t.rows)) - 1; // pieces that are not done
-            if (rows.whole) {
-                consumer.each_piece(acc, t.rows, [&](int piece, const float (&v)[16]) {
-                    uint32_t h2[4], open_here = swiglu_near(v, h2);
-                    stage(h2);
-                    rows.store(piece);
-                    if (__any_sync(~0u, open_here != 0) && !pairs.put(piece, v, open_here)) open |= 1u << piece;
-                });
-            }
             // Where four values of a piece are, those of its j: the first token and the column of some lane.
             auto token_of = [&](int piece, int j, int lane) {
                 return piece * consumer.piece_tokens + j % consumer.blocks * 8 + lane % 4 * 2;
             };
             auto column_of = [&](int j, int lane) { return first + j / consumer.blocks * apart + lane / 4; };
+            uint32_t open = rows.whole ? 0 : (1u << consumer.pieces_of(t.rows)) - 1; // pieces that are not done
+            if (rows.whole) {
+                consumer.each_piece(acc, t.rows, [&](int piece, const float (&v)[16]) {
+                    uint32_t h2[4], open_here = swiglu_near(v, h2);
+                    if ((piece + 1) * consumer.piece_tokens > t.rows) { // what is past the last row is nobody's
+#pragma unroll
+                        for (int j = 0; j < 4; j++)
+                            if (token_of(piece, j, consumer.lane) >= t.rows) open_here &= ~(1u << j);
+                    }
+                    stage(h2);
+                    rows.store(piece);
+                    if (__any_sync(~0u, open_here != 0) && !pairs.put(piece, v, open_here)) open |= 1u << piece;
+                });
+            }
             pairs.settle([&](int piece, int j, int lane, uint32_t h2) {
                 int token = token_of(piece, j, lane), column = column_of(j, lane);
                 if (column >= width) return;

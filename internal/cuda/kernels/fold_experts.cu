@@ -287,7 +287,7 @@ template <class T> struct Consumer {
             multiply(h, of);
             if (!h.last()) continue;
             auto out = static_cast<bf16_t *>(p.out[3 * h.group() + h.matrix()]);
-            store(acc, out, map(h), place(h), ring.room(4 * group), group);
+            store(acc, out, map(h), place(h), ring.room(4 * group + warp));
         }
         ptx::store_wait();
     }

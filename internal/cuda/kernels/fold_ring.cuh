@@ -16,8 +16,8 @@ constexpr int laid_columns = 256, gathered_columns = 128; // of a piece
 constexpr int strip = 64, hand_segments = 2;            // that are multiplied in one go
 constexpr int segment_bytes = segment_rows * 2 * strip; // of a strip
 constexpr int stages = 4, bars_bytes = 640;
-constexpr int out_bytes = 64 * 2 * strip;            // of a strip of BF16 gradients: 64 rows
-constexpr int slab_rows = 16, slab_bytes = 16 * 512; // of FP32 sums: a warp's rows of a block by 128 columns, in four strips
+constexpr int out_rows = 16, out_bytes = out_rows * 2 * strip; // of a strip of BF16 gradients: a warp's rows of a block
+constexpr int slab_rows = 16, slab_bytes = slab_rows * 512;    // of FP32 sums: the same by 128 columns, in four strips
 
 // Where an address is on a map of all memory.
 __device__ __forceinline__ int map_x(uint64_t address) { return int(address % map_step / 2); }
@@ -54,7 +54,7 @@ template <class T> struct Ring {
     static constexpr bool sums = sizeof(T) == 4;
     static constexpr int segments = sums ? 1 : hand_segments, strip_bytes = segments * segment_bytes;
     static constexpr int laid_bytes = laid_columns / strip * strip_bytes, stage_bytes = laid_bytes + gathered_columns / strip * strip_bytes;
-    static constexpr int warp_room = sums ? 2 * slab_bytes : out_bytes / 2, room_bytes = consumers / 32 * warp_room;
+    static constexpr int warp_room = 2 * (sums ? slab_bytes : out_bytes), room_bytes = consumers / 32 * warp_room;
 
     uint32_t base, bars;
     int stage = 0;

@@ -64,9 +64,9 @@ __device__ __forceinline__ void prefetch(const float *from, const Place &at) {
         ptx::prefetch_bulk(from + int64_t(row) * at.columns + column, 4 * half_columns);
 }
 
-// stage puts a strip of a block, 64 rows by 64 columns, into shared memory, cast and swizzled.
-__device__ __forceinline__ void stage(const float *sums, int warp, int lane, uint32_t to) {
-    int row = warp * 16 + lane % 16;
+// stage puts a strip of a block into shared memory, a warp's 16 rows by 64 columns, cast and swizzled.
+__device__ __forceinline__ void stage(const float *sums, int lane, uint32_t to) {
+    int row = lane % out_rows;
 #pragma unroll
     for (int j = 0; j < half / 2; j += 8) {
         const float *v = sums + j;
@@ -87,25 +87,25 @@ __device__ __forceinline__ void stage(const float *sums, int warp, int lane, uin
 }
 
 // store goes through shared memory by the copy engine, a strip at a time, and does not wait until they are written; map is of all
-// memory, by the matrix's pitch.
-__device__ __forceinline__ void store(const float *acc, bf16_t *to, const TensorMap *map, const Place &at, uint32_t staging, int group) {
-    bool engine = threadIdx.x % 128 == 0, even = 2 * at.columns % 16 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0;
+// memory, by the matrix's pitch. Each warp stores its own rows.
+__device__ __forceinline__ void store(const float *acc, bf16_t *to, const TensorMap *map, const Place &at, uint32_t staging) {
+    bool even = 2 * at.columns % 16 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0;
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         if (!at.whole(m) || !even) {
             each_inside(at, m, [&](int i, int64_t offset) { to[offset] = bf16_t(contract::round(acc[i])); });
             continue;
         }
-        bf16_t *corner = to + int64_t(at.row[m]) * at.columns + at.column[m];
+        bf16_t *corner = to + int64_t(at.row[m] + out_rows * at.warp) * at.columns + at.column[m];
 #pragma unroll
         for (int s = 0; s < half_columns / strip; s++) {
             uint32_t room = staging + s % 2 * out_bytes;
-            if (engine) ptx::store_wait_read<1>(); // the strip that was there before has been read
-            ptx::group_sync(1 + group, 128);
-            stage(acc + m * half + s * half / 2, at.warp, at.lane, room);
+            if (at.lane == 0) ptx::store_wait_read<1>(); // the strip that was there before has been read
+            __syncwarp();
+            stage(acc + m * half + s * half / 2, at.lane, room);
             ptx::fence_async();
-            ptx::group_sync(1 + group, 128);
-            if (engine) {
+            __syncwarp();
+            if (at.lane == 0) {
                 uint64_t address = reinterpret_cast<uint64_t>(corner + s * strip);
                 ptx::tensor_store3(map, room, map_x(address), 0, map_z(address));
                 ptx::store_commit();

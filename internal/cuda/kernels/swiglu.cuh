@@ -14,8 +14,8 @@ __device__ __forceinline__ uint32_t swiglu2_easy(const float *v) {
     return contract::round2(__fmul_rn(contract::silu_easy(v[0]), v[2]), __fmul_rn(contract::silu_easy(v[1]), v[3]));
 }
 
-// A piece of a warp's accumulators is 32 tokens by 8 columns of h: v[4j] and v[4j+1] are gates of two tokens, v[4j+2] and v[4j+3] their
-// ups, h[j] both results. swiglu_near approximates them, and says which pairs that does not settle, a bit each: those too close to where
+// Of a piece of a warp's accumulators (product.cuh), v[4j] and v[4j+1] are gates of two tokens, v[4j+2] and v[4j+3] their ups, h[j]
+// both results. swiglu_near approximates them, and says which pairs that does not settle, a bit each: those too close to where
 // two BF16 numbers meet to say which is right. swiglu_exact gives the same where it does.
 __device__ __forceinline__ uint32_t swiglu_near(const float (&v)[16], uint32_t (&h)[4]) {
     uint32_t open = 0;
