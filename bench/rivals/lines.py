@@ -29,7 +29,8 @@ def settings(**more):
     arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     print("Unit tokens/s better=higher")
     everywhere = {"goos": platform.system().lower(), "goarch": arch, "cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version()}
-    for key, value in {**everywhere, **more, "command": " ".join(sys.argv)}.items():
+    command = [os.path.relpath(sys.argv[0]), *sys.argv[1:]]
+    for key, value in {**everywhere, **more, "command": " ".join(command)}.items():
         print(f"{key}: {value}")
     print(flush=True)
 
