@@ -2,14 +2,11 @@
 
 // The down projection backwards (R8): q = dy*Wd on the forward's pipeline, the SwiGLU's gradients, and the trees over q*h.
 
+#include <type_traits>
+
 #include "arith.cuh"
 #include "backward.cuh"
 #include "backward_product.cuh"
-
-// Is is a choice that is made when a kernel is compiled.
-template <bool is> struct Is {
-    static constexpr bool value = is;
-};
 
 // Eight is what one thread has of a row: eight columns.
 struct Eight {
@@ -202,8 +199,8 @@ template <class R, int step> __device__ __forceinline__ void down_backward(const
                     if (chunk == 0 && left > 0) p.partial[int64_t(t.row + at) * p.partials + column / 64] = d.sum;
                 }
             };
-            if (p.whole) leave(Is<true>{});
-            else leave(Is<false>{});
+            if (p.whole) leave(std::true_type{});
+            else leave(std::false_type{});
         }
     }
 }
