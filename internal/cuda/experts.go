@@ -67,6 +67,9 @@ func (l *layer) Down(a backend.Down) error {
 		h, pitch := s.aligned(&l.sharedH, bf16(a.Shared.H), a.Rows.Tokens, l.SharedWidth)
 		p.sharedRows, p.sharedWidth = s.rows(h, a.Rows.Tokens, pitch, 16), int32(pitch)
 	}
+	if l.Hidden%8 == 0 && p.out%16 == 0 {
+		p.outRows = s.rows(p.out, a.Out.Len()/l.Hidden, l.Hidden, 16)
+	}
 	product(s, tiles.tiling, tiles.tiling.Down, &p)
 	return s.err
 }

@@ -51,10 +51,10 @@ type gateUpParams struct {
 }
 
 type downParams struct {
-	routed, shared, routedRows, sharedRows      driver.TensorMap
-	tiles, tileCount, out                       pointer
-	hidden, experts, width, sharedWidth, blocks int32
-	_                                           [64]byte
+	routed, shared, routedRows, sharedRows, outRows driver.TensorMap
+	tiles, tileCount, out                           pointer
+	hidden, experts, width, sharedWidth, blocks     int32
+	_                                               [64]byte
 }
 
 type combineParams struct {

@@ -25,12 +25,12 @@ type Tiling struct {
 	Down    int
 }
 
-// Tilings is the table, by an expert's rows. Pairs of blocks pay where experts have many tiles: below, weights come from memory once as
-// it is, and two blocks would wait for one another for nothing. It must say what experts.cu was compiled with.
+// Tilings is the table, by an expert's rows. Pairs of blocks pay where an expert has two tiles or more, as a rule: below, weights come from
+// memory once as it is, and two blocks would wait for one another for nothing. It must say what experts.cu was compiled with.
 var Tilings = [...]Tiling{
 	{1, 64, 8, 8, 1, 42, image.ExpertsGateUpFwd1x64x1Bf16, image.ExpertsDownFwd1x64x1Bf16},
 	{2, 128, 16, 4, 1, 85, image.ExpertsGateUpFwd2x128x1Bf16, image.ExpertsDownFwd2x128x1Bf16},
-	{2, 176, 8, 4, 1, 576, image.ExpertsGateUpFwd2x176x1Bf16, image.ExpertsDownFwd2x176x1Bf16},
+	{2, 176, 8, 4, 1, 192, image.ExpertsGateUpFwd2x176x1Bf16, image.ExpertsDownFwd2x176x1Bf16},
 	{2, 176, 8, 4, 2, math.MaxInt, image.ExpertsGateUpFwd2x176x2Bf16, image.ExpertsDownFwd2x176x2Bf16},
 }
 

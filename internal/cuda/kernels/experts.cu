@@ -92,7 +92,7 @@ template <class R, int step> __device__ __forceinline__ void gate_up(const GateU
         producer.finish();
     } else {
         more_registers<R>();
-        Consumer<R> consumer(ring);
+        Consumer<R> consumer(ring, R::cluster > 1);
         Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
         float acc[R::copies * R::most / 2] = {};
         for (; walk.more(); walk.next()) {
@@ -173,13 +173,27 @@ template <class R, int step> __device__ __forceinline__ void gate_up(const GateU
 // The plan is older than the kernel before this one, which waited for it; so tiles and weights are read before waiting for h.
 template <class R, int step> __device__ __forceinline__ void down_produce(const DownParams &p, const R &ring) {
     Producer<R> producer(ring);
+    auto stages_of = [&](Tile t) { return ((t.group == p.experts ? p.shared_width : p.width) + stage_terms - 1) / stage_terms; };
     if (producer.warp >= producer.copying) {
         ptx::wait_before();
         ptx::start_next();
+        if constexpr (R::leaves) {
+            static_assert(producers / 32 - producer.copying == groups, "a warp that stores to each warpgroup");
+            int group = producer.warp - producer.copying;
+            uint32_t turn = 0;
+            R at = ring;
+            for (Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks); walk.more(); walk.next(), turn ^= 1) {
+                Tile t = walk.tile;
+                at.skip(stages_of(t));
+                int column = (walk.block() * groups + group) * Leaving<R>::columns;
+                Leaving<R>(at, group).store(turn, &p.out_rows, p.out, p.hidden, t.row, t.rows, column);
+                at.skip(groups);
+            }
+            ptx::store_wait();
+        }
         return;
     }
     Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
-    auto stages_of = [&](Tile t) { return ((t.group == p.experts ? p.shared_width : p.width) + stage_terms - 1) / stage_terms; };
     auto start = [&](const R &at, int s) {
         Tile t = walk.tile;
         bool is_shared = t.group == p.experts;
@@ -205,6 +219,8 @@ template <class R, int step> __device__ __forceinline__ void down_produce(const 
             if (s >= begun) start(producer.ring, s);
             producer.copy(t.group == p.experts ? &p.shared_rows : &p.routed_rows, t.local, t.rows, s * stage_terms);
         }
+        if constexpr (R::leaves)
+            for (int g = 0; g < groups; g++) producer.give();
         begun = 0;
     }
 }
@@ -229,30 +245,48 @@ template <class R, int step> __device__ __forceinline__ void down(const DownPara
             bool by_pairs = down_pairs(p.hidden);
             int copy = consumer.group * R::copies, warp = consumer.warp, apart = by_pairs ? 16 : 64;
             int first = by_pairs ? copy / 2 * 128 + warp * 32 + copy % 2 * 16 : copy * 64 + warp * 16; // as above, sixteen columns
-            first += walk.block() * R::copies * copy_rows;
-            bf16_t *out = p.out + int64_t(t.row) * p.hidden;
-            Rows<R, 2> rows(ring.staging(threadIdx.x >> 5), consumer.lane, out, p.hidden, t.rows, first, apart, p.hidden);
-            auto stage = [&](const float (&v)[16]) {
-                uint32_t r[2][4];
+            auto rounded = [&](const float (&v)[16], uint32_t (&r)[2][4]) {
 #pragma unroll
                 for (int j = 0; j < 8; j++) r[j % 2][j / 2] = contract::round2(v[2 * j], v[2 * j + 1]);
-                __syncwarp();
-                rows.stage(0, r[0]), rows.stage(1, r[1]);
-                __syncwarp();
             };
-            if (rows.whole) {
+            if constexpr (R::leaves) {
+                Leaving<R> way(consumer.ring, consumer.group);
+                int matrix = consumer.lane / 8, token = matrix % consumer.blocks * 8 + consumer.lane % 8;
+                uint32_t to = way.place(token, first % way.columns + matrix / consumer.blocks * apart), beside = to ^ 16;
+                way.wait();
                 consumer.each_piece(acc, t.rows, [&](int piece, const float (&v)[16]) {
-                    stage(v);
-                    rows.store(piece);
+                    uint32_t r[2][4], further = piece * consumer.piece_tokens * row_bytes;
+                    rounded(v, r);
+                    ptx::store_transposed4(to + further, r[0][0], r[0][1], r[0][2], r[0][3]);
+                    ptx::store_transposed4(beside + further, r[1][0], r[1][1], r[1][2], r[1][3]);
                 });
-                continue;
-            }
+                way.made();
+                consumer.ring.skip(groups);
+            } else {
+                first += walk.block() * R::copies * copy_rows;
+                bf16_t *out = p.out + int64_t(t.row) * p.hidden;
+                Rows<R, 2> rows(ring.staging(threadIdx.x >> 5), consumer.lane, out, p.hidden, t.rows, first, apart, p.hidden);
+                auto stage = [&](const float (&v)[16]) {
+                    uint32_t r[2][4];
+                    rounded(v, r);
+                    __syncwarp();
+                    rows.stage(0, r[0]), rows.stage(1, r[1]);
+                    __syncwarp();
+                };
+                if (rows.whole) {
+                    consumer.each_piece(acc, t.rows, [&](int piece, const float (&v)[16]) {
+                        stage(v);
+                        rows.store(piece);
+                    });
+                    continue;
+                }
 #pragma unroll 1
-            for (int piece = 0; piece < consumer.pieces_of(t.rows); piece++) {
-                float v[16];
-                consumer.pick(acc, piece, v);
-                stage(v);
-                rows.store_any(piece);
+                for (int piece = 0; piece < consumer.pieces_of(t.rows); piece++) {
+                    float v[16];
+                    consumer.pick(acc, piece, v);
+                    stage(v);
+                    rows.store_any(piece);
+                }
             }
         }
     }

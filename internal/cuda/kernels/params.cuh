@@ -77,6 +77,7 @@ struct GateUpParams {
 struct DownParams {
     TensorMap routed, shared;           // downRows of weights.go
     TensorMap routed_rows, shared_rows; // h, 16 rows at a time
+    TensorMap out_rows;                 // out, likewise, where its rows are multiples of 16 bytes
     const Tile *tiles;
     const int *tile_count;
     bf16_t *out; // [R,H]

@@ -7,28 +7,27 @@
 #include "ring.cuh"
 #include "wgmma_gen.cuh"
 
+constexpr int apart_barrier = 3; // named; those of the warpgroups are 1 and 2
+
 // Consumer is one thread of a warpgroup. Its accumulators: with q = lane/4 and r = lane%4, acc[4j] and acc[4j+1] are weight
 // row 16*warp+q by tokens 8j+2r and 8j+2r+1, acc[4j+2] and acc[4j+3] the same of weight row 16*warp+q+8; the second 64 rows
 // follow at acc[most/2].
 template <class R> struct Consumer {
     R ring;
     int group, warp, lane; // the warpgroup, the warp in it, the lane
+    bool apart;            // the warpgroups are, or need not be
 
-    __device__ __forceinline__ explicit Consumer(const R &r) : ring(r) {
+    // keep_apart: the second warpgroup begins a stage after the first, so that one multiplies while the other does not.
+    __device__ __forceinline__ explicit Consumer(const R &r, bool keep_apart = false) : ring(r), apart(!keep_apart) {
         group = threadIdx.x >> 7, warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31;
     }
 
-    __device__ __forceinline__ void release(int stage) const {
-        if constexpr (R::cluster > 1) {
-            if (lane < R::cluster) ptx::barrier_arrive_at(ring.empty(stage), lane);
-        } else {
-            if (lane == 0) ptx::barrier_arrive(ring.empty(stage));
-        }
-    }
+    __device__ __forceinline__ void release(int stage) const { ring.give_back(stage, 1); }
 
     // multiply runs some stages into acc, from +0: one tcdot for each weight row and token.
     template <int n> __device__ __forceinline__ void multiply(float *acc, int stages) {
         int before = 0;
+        if (!apart && group == 1) ptx::group_sync(apart_barrier, consumers);
         for (int s = 0; s < stages; s++) {
             ptx::barrier_wait(ring.full(ring.stage), ring.phase);
             ptx::fence_async(); // gathered rows are ordinary writes
@@ -41,6 +40,10 @@ template <class R> struct Consumer {
                     wgmma<n>::step(acc + m * (R::most / 2), a + m * (64 * row_bytes >> 4) + 2 * k, b + 2 * k, s + k);
             }
             ptx::wgmma_commit();
+            if (!apart && s == min(1, stages - 1)) {
+                if (group == 0) ptx::group_arrive(apart_barrier, consumers);
+                apart = true;
+            }
             ptx::wgmma_wait<1>();
             if (s > 0) release(before);
             before = ring.stage;
@@ -140,5 +143,63 @@ template <class R, int halves> struct Rows {
             for (int j = 0; j < 8; j++)
                 if (column + j < width) dst[j] = bf16_t(words[j / 2] >> 16 * (j % 2));
         }
+    }
+};
+
+// Leaving is a warpgroup's way out where results leave through the ring: it writes its columns, 64 of each copy, to a stage that the
+// producers gave, in strips of 64 columns by most tokens, swizzled by 128 bytes. From there a warp that copies nothing stores them,
+// while the next tile's products run.
+template <class R> struct Leaving {
+    static constexpr int columns = 64 * R::copies, strip = R::b_bytes; // of a warpgroup; bytes
+    static_assert(R::copies == 2, "a warpgroup's columns follow one another");
+    R ring; // at the stage
+    int group;
+
+    // first is the first of the stages that were given for a tile.
+    __device__ __forceinline__ Leaving(const R &first, int warpgroup) : ring(first), group(warpgroup) { ring.skip(group); }
+
+    // place is where a token's eight columns from this one on are, the warpgroup's first being 0.
+    __device__ __forceinline__ uint32_t place(int token, int column) const {
+        return ring.a() + column / 64 * strip + token * row_bytes + ((column % 64 / 8 ^ (token & 7)) << 4);
+    }
+
+    // The warpgroup waits for the stage, writes to it, and says so.
+    __device__ __forceinline__ void wait() const { ptx::barrier_wait(ring.full(ring.stage), ring.phase); }
+    __device__ __forceinline__ void made() const {
+        ptx::fence_async();
+        ptx::group_sync(1 + group, 128);
+        if (threadIdx.x % 128 == 0) ptx::barrier_arrive(ring.made(group));
+    }
+
+    // store has one warp store results to a matrix, from row and column on, and give the stage back. turn: the tile's parity.
+    __device__ __forceinline__ void store(uint32_t turn, const TensorMap *map, bf16_t *out, int width, int row, int rows, int column) const {
+        int lane = threadIdx.x & 31, done = 0;
+        bool whole = (width & 7) == 0 && (reinterpret_cast<uintptr_t>(out) & 15) == 0;
+        ptx::barrier_wait(ring.made(group), turn);
+        if (whole) {
+            for (int i = lane; i < rows / 16 * R::copies; i += 32) {
+                int first = i / R::copies * 16, at = i % R::copies * 64;
+                if (column + at < width) ptx::tensor_store2(map, place(first, at), column + at, row + first);
+            }
+            ptx::store_commit();
+            done = rows / 16 * 16;
+        }
+        // What is left of the rows, or all where they are not of whole 16 bytes.
+        for (int i = lane; i < (rows - done) * (columns / 8); i += 32) {
+            int r = done + i / (columns / 8), c = i % (columns / 8) * 8;
+            uint4 v = ptx::load_shared16(place(r, c));
+            bf16_t *to = out + int64_t(row + r) * width + column + c;
+            if (whole) {
+                if (column + c < width) *reinterpret_cast<uint4 *>(to) = v;
+                continue;
+            }
+            uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                if (column + c + j < width) to[j] = bf16_t(words[j / 2] >> 16 * (j % 2));
+        }
+        ptx::store_wait_read<0>();
+        __syncwarp();
+        ring.give_back(ring.stage, consumers / 32);
     }
 };

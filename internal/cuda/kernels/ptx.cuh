@@ -47,6 +47,9 @@ __device__ __forceinline__ bool barrier_test(uint32_t bar, uint32_t parity) {
     return is;
 }
 // From shared memory to memory; groups of such copies: all but the last pending ones have been read, or all are done.
+__device__ __forceinline__ void tensor_store2(const void *map, uint32_t from, int c0, int c1) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(from), "r"(c0), "r"(c1) : "memory");
+}
 __device__ __forceinline__ void tensor_store3(const void *map, uint32_t from, int c0, int c1, int c2) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from), "r"(c0), "r"(c1), "r"(c2)
                  : "memory");
@@ -64,8 +67,9 @@ __device__ __forceinline__ void prefetch_bulk(const void *from, uint32_t bytes) 
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-// Some of a block's warps: named barrier id over n threads.
+// Some of a block's warps: named barrier id over n threads, which wait, or go on.
 __device__ __forceinline__ void group_sync(int id, int n) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory"); }
+__device__ __forceinline__ void group_arrive(int id, int n) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory"); }
 
 // Copies into shared memory.
 

@@ -12,6 +12,7 @@
 #include "ptx.cuh"
 
 constexpr int consumers = 256, producers = 128, threads = consumers + producers;
+constexpr int groups = consumers / 128; // warpgroups that multiply
 constexpr int copy_rows = 128, stage_terms = 64, row_bytes = 2 * stage_terms; // copy_rows: of weights, that one copy brings
 constexpr int copy_bytes = copy_rows * row_bytes;
 constexpr int staging_bytes = 1152; // of a warp: 16 tokens by 32 columns, or half of it and what waits there beside
@@ -23,6 +24,9 @@ template <int copies_, int most_, int depth, int cluster_ = 1> struct Ring {
     static_assert(stages <= 8 && bytes % 1024 == 0, "tiles are swizzled over 1024 bytes; bars_bytes holds 16 barriers");
     static_assert(copies % cluster == 0, "a block copies whole parts");
     static constexpr uint16_t everyone = (1 << cluster) - 1; // of the cluster, as a mask
+    // Whether down's results leave through stages: where experts have many rows, and stores would hold the next products up.
+    static constexpr bool leaves = most > 128;
+    static_assert(!leaves || (stages <= 6 && copies * b_bytes <= bytes), "a warpgroup's results fit a stage, and have a barrier");
 
     uint32_t base, bars;
     int stage = 0;
@@ -36,10 +40,15 @@ template <int copies_, int most_, int depth, int cluster_ = 1> struct Ring {
     __device__ __forceinline__ uint32_t b() const { return a() + a_bytes; }
     __device__ __forceinline__ uint32_t full(int s) const { return bars + 8 * s; }
     __device__ __forceinline__ uint32_t empty(int s) const { return bars + 64 + 8 * s; }
+    // A warpgroup's results are in the stage that it was given.
+    __device__ __forceinline__ uint32_t made(int group) const { return bars + 8 * (stages + group); }
     __device__ __forceinline__ uint32_t staging(int warp) const { return base + stages * bytes + warp * staging_bytes; }
     __device__ __forceinline__ int rank() const { return cluster > 1 ? ptx::cluster_rank() : 0; }
     __device__ __forceinline__ void next() {
         if (++stage == stages) stage = 0, phase ^= 1;
+    }
+    __device__ __forceinline__ void skip(int n) {
+        for (stage += n; stage >= stages; stage -= stages) phase ^= 1;
     }
 
     // init is called by every thread of the block; gathered says whether threads fill stages too, beside the copy engine.
@@ -49,10 +58,22 @@ template <int copies_, int most_, int depth, int cluster_ = 1> struct Ring {
                 ptx::barrier_init(full(s), gathered ? 1 + producers : 1);
                 ptx::barrier_init(empty(s), consumers / 32 * cluster);
             }
+            if constexpr (leaves)
+                for (int g = 0; g < groups; g++) ptx::barrier_init(made(g), 1);
             ptx::barrier_init_fence();
         }
         if constexpr (cluster > 1) ptx::cluster_sync();
         else __syncthreads();
+    }
+
+    // give_back has one warp give a stage back to the producers of all blocks of the cluster, for so many warps.
+    __device__ __forceinline__ void give_back(int stage, int warps) const {
+        int lane = threadIdx.x & 31;
+        if constexpr (cluster > 1) {
+            if (lane < warps * cluster) ptx::barrier_arrive_at(empty(stage), lane % cluster);
+        } else {
+            if (lane < warps) ptx::barrier_arrive(empty(stage));
+        }
     }
 
     // leave is the last thing that a thread does: no block may go while others copy to it.
@@ -112,6 +133,13 @@ template <class R> struct Producer {
 #pragma unroll
             for (int c = 0; c < each; c++) weights(at.a() + (first + c) * copy_bytes, full, first + c);
         }
+    }
+
+    // give leaves a stage to results, once it is free: it is full at once.
+    __device__ __forceinline__ void give() {
+        ptx::barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);
+        if (warp == 0 && lane == 0) ptx::barrier_arrive(ring.full(ring.stage));
+        ring.next();
     }
 
     // gather fills the rest of a stage that was started, with the tile's rows.

@@ -89,7 +89,7 @@ __device__ __forceinline__ void logits(const LogitsParams &p) {
         }
     } else {
         ptx::registers_up<232>();
-        Consumer<R> consumer(ring);
+        Consumer<R> consumer(ring, true);
         float acc[logits_experts / 2] = {}, sum[logits_experts / 2] = {};
         for (int s = 0; s < stages; s += segment_stages) {
             consumer.template multiply<logits_experts>(acc, min(segment_stages, stages - s));
@@ -121,9 +121,41 @@ extern "C" __global__ void __launch_bounds__(threads, 1) route_logits_fwd_bf16(c
 
 // order gives a key that grows as the logit does; it is above 0 for finite ones, and equal for both zeros.
 __device__ __forceinline__ uint32_t order(float v) {
-    uint32_t b = __float_as_uint(v);
-    if (b == 0x80000000) b = 0;
-    return b >> 31 ? ~b : b | 0x80000000;
+    uint32_t b = __float_as_uint(__fadd_rn(v, 0.f)); // of -0 that is +0
+    return b ^ (uint32_t(int32_t(b) >> 31) | 0x80000000);
+}
+
+constexpr int few_most = 32; // keys: one for each lane
+
+// few leaves out keys that cannot be among the top_k largest: those below the largest of as many lanes. What is left, hardly more as a
+// rule, goes to memory with its ids; it says how many, and writes none where they are more than few_most.
+template <int held>
+__device__ __forceinline__ int few(const uint32_t (&keys)[held], int top_k, uint32_t *few_keys, uint32_t *few_ids) {
+    int lane = threadIdx.x & 31, mine = 0;
+    uint32_t most = keys[0], least = 0;
+#pragma unroll
+    for (int j = 1; j < held; j++) most = max(most, keys[j]);
+    for (int k = 0; k < top_k; k++) {
+        least = __reduce_max_sync(~0u, most);
+        if (most == least) most = 0;
+    }
+    least = max(least, 1u);
+#pragma unroll
+    for (int j = 0; j < held; j++) mine += keys[j] >= least;
+    int until = mine;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        int from = __shfl_up_sync(~0u, until, d);
+        if (lane >= d) until += from;
+    }
+    int all = __shfl_sync(~0u, until, 31);
+    if (all > few_most) return all;
+    int to = until - mine;
+#pragma unroll
+    for (int j = 0; j < held; j++)
+        if (keys[j] >= least) few_keys[to] = keys[j], few_ids[to++] = j * 32 + lane;
+    __syncwarp();
+    return all;
 }
 
 // tree sums v[0..n) by R4, in place, with one warp.
@@ -156,14 +188,12 @@ template <int held> __device__ __forceinline__ void route_token(const SelectPara
     const int *replay = p.replay ? p.replay + int64_t(t) * p.top_k : nullptr;
     uint32_t keys[held];
     bool good = contract::finite(z);
-    float largest = -contract::infinity();
 #pragma unroll
     for (int j = 0; j < held; j++) {
         int e = j * 32 + lane;
         float v = e < p.experts ? l[e] : 0.f;
         good &= contract::finite(v);
         keys[j] = e < p.experts ? order(v) : 0;
-        if (e < p.experts) largest = fmaxf(largest, v);
     }
     int status = replay && replay[0] == -1 ? 1 : __all_sync(~0u, good) ? 0 : 2;
     if (lane == 0) p.status[t] = status;
@@ -174,30 +204,39 @@ template <int held> __device__ __forceinline__ void route_token(const SelectPara
     if (replay) {
         for (int k = lane; k < p.top_k; k += 32) chosen[k] = replay[k];
     } else {
-        for (int k = 0; k < p.top_k; k++) {
-            uint32_t best = 0;
-            int at = 0;
+        uint32_t *few_keys = reinterpret_cast<uint32_t *>(scratch), *few_ids = few_keys + few_most;
+        int left = p.top_k <= few_most && p.experts >= 2 * few_most ? few(keys, p.top_k, few_keys, few_ids) : few_most + 1;
+        if (left <= few_most) { // each lane counts how many come before its own
+            uint32_t key = lane < left ? few_keys[lane] : 0, e = lane < left ? few_ids[lane] : 0;
+            int before = 0;
+            for (int i = 0; i < left; i++) before += few_keys[i] > key || (few_keys[i] == key && few_ids[i] < e);
+            if (lane < left && before < p.top_k) chosen[before] = int(e);
+        } else {
+            for (int k = 0; k < p.top_k; k++) {
+                uint32_t best = 0;
+                int at = 0;
 #pragma unroll
-            for (int j = 0; j < held; j++)
-                if (keys[j] > best) best = keys[j], at = j * 32 + lane;
-            uint32_t most = __reduce_max_sync(~0u, best);
-            int e = int(__reduce_min_sync(~0u, best == most ? unsigned(at) : ~0u));
+                for (int j = 0; j < held; j++)
+                    if (keys[j] > best) best = keys[j], at = j * 32 + lane;
+                uint32_t most = __reduce_max_sync(~0u, best);
+                int e = int(__reduce_min_sync(~0u, best == most ? unsigned(at) : ~0u));
 #pragma unroll
-            for (int j = 0; j < held; j++)
-                if (j * 32 + lane == e) keys[j] = 0;
-            if (lane == 0) chosen[k] = e;
+                for (int j = 0; j < held; j++)
+                    if (j * 32 + lane == e) keys[j] = 0;
+                if (lane == 0) chosen[k] = e;
+            }
         }
     }
     __syncwarp();
-    float sum;
+    float sum, largest = -contract::infinity();
     if (p.norm) {
-        largest = -contract::infinity();
         for (int k = lane; k < p.top_k; k += 32) largest = fmaxf(largest, l[chosen[k]]);
         largest = warp_max(largest);
         for (int k = lane; k < p.top_k; k += 32) scratch[k] = contract::exp(__fsub_rn(l[chosen[k]], largest));
         __syncwarp();
         sum = tree(scratch, p.top_k);
     } else {
+        for (int e = lane; e < p.experts; e += 32) largest = fmaxf(largest, l[e]);
         largest = warp_max(largest);
         for (int e = lane; e < p.experts; e += 32) scratch[e] = contract::exp(__fsub_rn(l[e], largest));
         __syncwarp();
