@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 )
 
 // Case is one acceptance case.
@@ -115,11 +114,8 @@ func Match(cases []Case, globs ...string) ([]Case, error) {
 			found = found || ok
 		}
 		if !found {
-			var ids []string
-			for _, c := range cases {
-				ids = append(ids, c.ID)
-			}
-			return nil, fmt.Errorf("case %q: found none: need one of %s, or a glob that fits one; more tokens make more cases", g, strings.Join(ids, ", "))
+			return nil, fmt.Errorf("case %q: found none of the %d, %s to %s, as samebit gate --list has them: need an id, or a glob that fits one; more tokens make more cases",
+				g, len(cases), cases[0].ID, cases[len(cases)-1].ID)
 		}
 	}
 	var kept []Case

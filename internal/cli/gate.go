@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/samebit/samebit"
 	"github.com/samebit/samebit/gate"
@@ -62,6 +63,15 @@ func (c *gateCommand) Run(e *env) error {
 	if c.Case != nil && len(c.Case) == 0 {
 		return errors.New("--case: found none: need an id, or a glob that fits one")
 	}
+	if c.Shape != nil && len(c.Shape) == 0 {
+		return errors.New("--shape: found none: need a name")
+	}
+	if c.Layer != 0 && c.Checkpoint == "" {
+		return fmt.Errorf("--layer %d: found no --checkpoint: need one that has layers", c.Layer)
+	}
+	if err := errors.Join(once("--shape", c.Shape), once("--tokens", c.Tokens)); err != nil {
+		return err
+	}
 	cases, err := gate.Match(gate.Cases(c.Tokens...), c.Case...) // before the work of making a layer
 	if err != nil || c.List {
 		c.Cases = cases
@@ -106,6 +116,16 @@ func (c *gateCommand) Run(e *env) error {
 	}
 	if !c.Result.Passed() {
 		return failf("%d cases passed, %d failed, %d skipped", c.Result.Pass, c.Result.Fail, c.Result.Skip)
+	}
+	return nil
+}
+
+// once refuses what a flag says twice.
+func once[T comparable](flag string, values []T) error {
+	for i, v := range values {
+		if slices.Contains(values[:i], v) {
+			return fmt.Errorf("%s: found %v twice: need it once", flag, v)
+		}
 	}
 	return nil
 }
