@@ -68,6 +68,8 @@ func (l *Layer) Backward(tape *Tape, dy []BF16, g *Gradients) ([]BF16, error) {
 		err = fmt.Errorf("backward: no tape of this layer: need that of a Forward with Train")
 	case g != nil && g.layer != l:
 		err = fmt.Errorf("backward: gradients of another layer: need those of this layer's NewGradients")
+	case g != nil && g.closed:
+		err = fmt.Errorf("backward: %w: need ones that are not", errGradientsClosed)
 	case tokens != tape.tokens:
 		err = fmt.Errorf("backward: dy has %d tokens: need %d, as the tape has", tokens, tape.tokens)
 	}

@@ -25,7 +25,10 @@ type Gradients struct {
 	memory  *arena   // of the doubles
 	doubles []double // none where the memory is used in place
 	begun   bool     // the stream has had a Backward
+	closed  bool
 }
+
+var errGradientsClosed = errors.New("the gradients are closed")
 
 // double is a backend's own copy of the caller's memory.
 type double struct {
@@ -119,8 +122,11 @@ func (g *Gradients) begin() error {
 // Flush folds in the rows that wait for their segment to fill, which ends the stream; a Backward after it starts another.
 // Only then are the gradients complete.
 func (g *Gradients) Flush() error {
-	if g.layer.unusable != nil {
+	switch {
+	case g.layer.unusable != nil:
 		return g.layer.unusable
+	case g.closed:
+		return errGradientsClosed
 	}
 	if err := g.fold.Flush(); err != nil {
 		return err
@@ -142,8 +148,12 @@ func (g *Gradients) FP32() *contract.Gradients { return g.fp32 }
 // BF16 is the gradients of NewBF16Gradients, complete after Flush; nil for NewGradients.
 func (g *Gradients) BF16() *contract.Weights { return g.bf16 }
 
-// Close gives back what the stream holds; the gradients stay.
+// Close gives back what the stream holds, which no Backward or Flush can use after it; the gradients stay.
 func (g *Gradients) Close() error {
+	if g.closed {
+		return nil
+	}
+	g.closed = true
 	err := g.fold.Close()
 	if g.layer.unusable != errClosed { // else the backend has taken it back
 		g.memory.close()

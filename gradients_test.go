@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/samebit/samebit"
@@ -148,5 +149,39 @@ func eachMatrix(w *contract.Weights, do func(name string, of func(*contract.Weig
 		do(name+" gate", func(w *contract.Weights) []samebit.BF16 { return expert(w).Gate })
 		do(name+" up", func(w *contract.Weights) []samebit.BF16 { return expert(w).Up })
 		do(name+" down", func(w *contract.Weights) []samebit.BF16 { return expert(w).Down })
+	}
+}
+
+// Closed gradients are refused by name, and the layer goes on.
+func TestClosedGradients(t *testing.T) {
+	l, err := samebit.New(shape, &weights, samebit.Options{Backend: "cpu"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	g, err := l.NewGradients(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := g.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := shape.Hidden
+	out, err := l.Forward(x[:h], samebit.Train)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Tape.Free()
+	const want = "the gradients are closed"
+	if _, err := l.Backward(out.Tape, dy[:h], g); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("backward: got %v, want %q", err, want)
+	}
+	if err := g.Flush(); err == nil || err.Error() != want {
+		t.Errorf("flush: got %v, want %q", err, want)
+	}
+	if _, err := l.Backward(out.Tape, dy[:h], nil); err != nil {
+		t.Error(err)
 	}
 }

@@ -19,8 +19,6 @@ type WorkspaceGradients struct {
 	closed    bool
 }
 
-var errGradientsClosed = errors.New("the gradients are closed")
-
 // GradientTensors are addresses on the GPU, each of a matrix of a weight's own shape: FP32, added to in place (Megatron's main_grad);
 // or BF16, written over by Flush in one cast.
 type GradientTensors struct {
