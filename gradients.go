@@ -122,11 +122,8 @@ func (g *Gradients) begin() error {
 // Flush folds in the rows that wait for their segment to fill, which ends the stream; a Backward after it starts another.
 // Only then are the gradients complete.
 func (g *Gradients) Flush() error {
-	switch {
-	case g.layer.unusable != nil:
-		return g.layer.unusable
-	case g.closed:
-		return errGradientsClosed
+	if err := g.usable(); err != nil {
+		return err
 	}
 	if err := g.fold.Flush(); err != nil {
 		return err
@@ -142,13 +139,25 @@ func (g *Gradients) Flush() error {
 	return nil
 }
 
+// usable is why nothing more can be added.
+func (g *Gradients) usable() error {
+	if g.layer.unusable != nil {
+		return g.layer.unusable
+	}
+	if g.closed {
+		return errGradientsClosed
+	}
+	return nil
+}
+
 // FP32 is the accumulators of NewGradients, complete after Flush; nil for NewBF16Gradients.
 func (g *Gradients) FP32() *contract.Gradients { return g.fp32 }
 
 // BF16 is the gradients of NewBF16Gradients, complete after Flush; nil for NewGradients.
 func (g *Gradients) BF16() *contract.Weights { return g.bf16 }
 
-// Close gives back what the stream holds, which no Backward or Flush can use after it; the gradients stay.
+// Close gives back what the stream holds, which no Backward or Flush can use after it; the gradients stay. It may be
+// called twice.
 func (g *Gradients) Close() error {
 	if g.closed {
 		return nil

@@ -43,19 +43,22 @@ func (e elsewhere) Free(b backend.Buffer) {
 	e.Backend.Free(b)
 }
 
+// newLayer is a layer on a backend, until the test ends.
+func newLayer(t *testing.T, name string) *samebit.Layer {
+	t.Helper()
+	l, err := samebit.New(shape, &weights, samebit.Options{Backend: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
 // Gradients of a backend whose memory is elsewhere: what is in the caller's memory when the stream begins counts, what comes to it
 // in between does not, and Flush writes it.
 func TestGradientsElsewhere(t *testing.T) {
 	before := leftElsewhere
-	open := func(name string) *samebit.Layer {
-		l, err := samebit.New(shape, &weights, samebit.Options{Backend: name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { l.Close() })
-		return l
-	}
-	there, here := open("elsewhere"), open("cpu")
+	there, here := newLayer(t, "elsewhere"), newLayer(t, "cpu")
 	tokens := func(g *samebit.Gradients, l *samebit.Layer, from, to int) {
 		t.Helper()
 		h := shape.Hidden
@@ -154,11 +157,7 @@ func eachMatrix(w *contract.Weights, do func(name string, of func(*contract.Weig
 
 // Closed gradients are refused by name, and the layer goes on.
 func TestClosedGradients(t *testing.T) {
-	l, err := samebit.New(shape, &weights, samebit.Options{Backend: "cpu"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l := newLayer(t, "cpu")
 	g, err := l.NewGradients(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -89,8 +89,8 @@ func (c *benchCommand) Run(e *env) error {
 			return fmt.Errorf("--tokens: found %d: need 1 to %d", n, mostTokens)
 		}
 	}
-	if c.Layer != 0 && c.Checkpoint == "" {
-		return fmt.Errorf("--layer %d: found no --checkpoint: need one that has layers", c.Layer)
+	if err := checkLayer(c.Layer, c.Checkpoint); err != nil {
+		return err
 	}
 	if c.Count < 0 || c.Time < 0 {
 		return fmt.Errorf("--count %d, --time %v: need at least 0", c.Count, c.Time)

@@ -66,10 +66,7 @@ func (c *gateCommand) Run(e *env) error {
 	if c.Shape != nil && len(c.Shape) == 0 {
 		return errors.New("--shape: found none: need a name")
 	}
-	if c.Layer != 0 && c.Checkpoint == "" {
-		return fmt.Errorf("--layer %d: found no --checkpoint: need one that has layers", c.Layer)
-	}
-	if err := errors.Join(once("--shape", c.Shape), once("--tokens", c.Tokens)); err != nil {
+	if err := errors.Join(checkLayer(c.Layer, c.Checkpoint), once("--shape", c.Shape), once("--tokens", c.Tokens)); err != nil {
 		return err
 	}
 	cases, err := gate.Match(gate.Cases(c.Tokens...), c.Case...) // before the work of making a layer

@@ -70,3 +70,11 @@ func matrix[T safetensors.Element](f *safetensors.File, name string, view func(s
 	elements, err := view(t)
 	return elements, t.Shape[0], err
 }
+
+// checkLayer refuses the number of a layer where there is no checkpoint.
+func checkLayer(layer int, checkpoint string) error {
+	if layer != 0 && checkpoint == "" {
+		return fmt.Errorf("--layer %d: found no --checkpoint: need one that has layers", layer)
+	}
+	return nil
+}
