@@ -99,6 +99,9 @@ func (l *layer) RowsBackward(a backend.RowsBackward) error {
 	if err != nil {
 		return err
 	}
+	if tiles.tiling.Other != nil {
+		tiles = tiles.other
+	}
 	l.stages.Lock()
 	defer l.stages.Unlock()
 	s := &launches{layer: l}
@@ -109,7 +112,12 @@ func (l *layer) RowsBackward(a backend.RowsBackward) error {
 	if l.SharedWidth > 0 {
 		p.sharedRows, p.sharedParts, p.sharedWidth = s.parts(&l.sharedJoined, &l.sharedH, a.SharedGrad, a.Rows.Tokens, l.SharedWidth)
 	}
-	backwardProduct(s, tiles.tiling, tiles.tiling.GateUp, &p)
+	if tiles.tiling.Cluster == 1 {
+		backwardProduct(s, tiles.tiling, tiles.tiling.GateUp, &p)
+		return s.err
+	}
+	p.outRows = s.results(p.out, a.Out.Len()/l.Hidden, l.Hidden)
+	product(s, tiles.tiling, tiles.tiling.GateUp, &p)
 	return s.err
 }
 

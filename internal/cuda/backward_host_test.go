@@ -22,12 +22,15 @@ func TestBackwardLaunches(t *testing.T) {
 		want   string
 	}{
 		{tinyShape, 0, ""},
-		{tinyShape, 5, "backward_live_i32+ plan_one_i32+ backward_weight_f32+ backward_places_i32+ experts_down_bwd_1x64_bf16+ experts_tree_bwd_f32+ " +
-			"route_norm_bwd_f32+ experts_gate_up_bwd_1x64_bf16+ backward_input_norm_rows_bf16+"},
+		{tinyShape, 5, "backward_live_i32+ plan_one_i32+ backward_weight_f32+ backward_places_i32+ experts_down_bwd_1x64x1_bf16+ experts_tree_bwd_f32+ " +
+			"route_norm_bwd_f32+ experts_gate_up_bwd_1x64x1_bf16+ backward_input_norm_rows_bf16+"},
 		{tinyShape, 300, "backward_live_i32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ backward_weight_f32+ backward_places_i32+ " +
-			"experts_down_bwd_2x128_bf16+ experts_tree_bwd_f32+ route_norm_bwd_f32+ experts_gate_up_bwd_2x128_bf16+ backward_input_norm_rows_bf16+"},
-		{odd, 5, "backward_live_i32+ plan_one_i32+ backward_weight_f32+ backward_places_i32+ layer_pad_bf16+ experts_down_bwd_1x64_bf16+ " +
-			"experts_tree_bwd_f32+ route_dense_bwd_f32+ experts_join_bf16+ experts_gate_up_bwd_1x64_bf16+ backward_input_dense_any_bf16+"},
+			"experts_down_bwd_2x128x1_bf16+ experts_tree_bwd_f32+ route_norm_bwd_f32+ experts_gate_up_bwd_2x128x1_bf16+ backward_input_norm_rows_bf16+"},
+		{tinyShape, 800, "backward_live_i32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ plan_lay_i32+ backward_weight_f32+ " +
+			"backward_places_i32+ experts_down_bwd_2x128x1_bf16+ experts_tree_bwd_f32+ route_norm_bwd_f32+ experts_gate_up_bwd_2x176x2_bf16+ " +
+			"backward_input_norm_rows_bf16+"},
+		{odd, 5, "backward_live_i32+ plan_one_i32+ backward_weight_f32+ backward_places_i32+ layer_pad_bf16+ experts_down_bwd_1x64x1_bf16+ " +
+			"experts_tree_bwd_f32+ route_dense_bwd_f32+ experts_join_bf16+ experts_gate_up_bwd_1x64x1_bf16+ backward_input_dense_any_bf16+"},
 	} {
 		b, fake := fakeBackend(t)
 		w := testgen.Weights(c.shape, 1)
@@ -89,9 +92,9 @@ func TestPlanKind(t *testing.T) {
 
 // Every entry of the table is chosen for some number of tokens of the first model.
 func TestBackwardTilingFor(t *testing.T) {
-	for tokens, most := range map[int]int{1: 64, 64: 64, 1024: 64, 2201: 64, 2202: 128, 4096: 128, 1 << 17: 128} {
-		if got := tilingFor(BackwardTilings[:], tokens, 10, 512); got.Most != most {
-			t.Errorf("%d tokens: tiles of %d, want %d", tokens, got.Most, most)
+	for tokens, want := range map[int]int{1: 0, 64: 0, 1024: 0, 2201: 0, 2202: 1, 4096: 1, 9881: 1, 9882: 2, 1 << 17: 2} {
+		if got := tilingFor(BackwardTilings[:], tokens, 10, 512); got != &BackwardTilings[want] {
+			t.Errorf("%d tokens: %v, want %v", tokens, got, BackwardTilings[want])
 		}
 	}
 }

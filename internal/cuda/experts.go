@@ -67,9 +67,7 @@ func (l *layer) Down(a backend.Down) error {
 		h, pitch := s.aligned(&l.sharedH, bf16(a.Shared.H), a.Rows.Tokens, l.SharedWidth)
 		p.sharedRows, p.sharedWidth = s.rows(h, a.Rows.Tokens, pitch, 16), int32(pitch)
 	}
-	if l.Hidden%8 == 0 && p.out%16 == 0 {
-		p.outRows = s.rows(p.out, a.Out.Len()/l.Hidden, l.Hidden, 16)
-	}
+	p.outRows = s.results(p.out, a.Out.Len()/l.Hidden, l.Hidden)
 	product(s, tiles.tiling, tiles.tiling.Down, &p)
 	return s.err
 }
@@ -82,6 +80,14 @@ func (s *launches) rows(at pointer, rows, pitch, each int) driver.TensorMap {
 	var m driver.TensorMap
 	m, s.err = s.gpu.NewTensorMap(driver.Tensor{At: at, Sizes: sizes(pitch, rows), Strides: sizes(2 * pitch), Box: []uint32{stageTerms, uint32(each)}})
 	return m
+}
+
+// results is rows of a matrix that a product writes, 16 at a time; of one that the copy engine cannot write it is none, and the kernels know.
+func (s *launches) results(at pointer, rows, columns int) driver.TensorMap {
+	if columns%8 != 0 || at%16 != 0 {
+		return driver.TensorMap{}
+	}
+	return s.rows(at, rows, columns, 16)
 }
 
 // product launches an experts' kernel, one block to a multiprocessor.

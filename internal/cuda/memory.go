@@ -185,8 +185,8 @@ func (m *memory) Free(b backend.Buffer) {
 	}
 	v := b.(*buffer)
 	m.give(v.at, v.room)
-	if v.tiles != nil {
-		m.release(&v.tiles.scratch)
+	for t := v.tiles; t != nil; t = t.other {
+		m.release(&t.scratch)
 	}
 	*v = buffer{dtype: v.dtype}
 }

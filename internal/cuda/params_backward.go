@@ -46,6 +46,7 @@ type treeParams struct {
 type gateUpBackwardParams struct {
 	routed, shared                                                     driver.TensorMap
 	routedRows, sharedRows                                             [2]driver.TensorMap
+	outRows                                                            driver.TensorMap
 	tiles, tileCount, out                                              pointer
 	hidden, experts, width, sharedWidth, parts, sharedParts, blocks, _ int32
 	_                                                                  [64]byte

@@ -14,6 +14,7 @@ type tileSet struct {
 	scratch
 	tiling   *Tiling
 	backward bool
+	other    *tileSet // by tiling.Other
 }
 
 func (t *tileSet) count() pointer { return t.at }
@@ -54,18 +55,15 @@ func (s *launches) plan(rows backend.Rows, ids pointer, backward bool) {
 	if offsets.tiles == nil {
 		offsets.tiles = &tileSet{}
 	}
-	t := offsets.tiles
-	s.scratch(&t.scratch, tileBytes*(1+tiling.Cluster*groups+ceil(tokens*(l.TopK+1), tiling.Most)+tiling.Cluster*l.gpu.Processors))
-	if s.err != nil {
-		return
-	}
-	t.tiling, t.backward = tiling, backward
 	p := planParams{ids: ids, offsets: offsets.at, token: i32(rows.Token), slot: i32(rows.Slot), row: i32(rows.Row),
-		tiles: t.list(), tileCount: t.count(), tokens: l.count(tokens), experts: int32(l.Experts),
-		slots: int32(l.TopK), shared: l.shared(), tileMost: int32(tiling.Most), tileStep: int32(tiling.Step), tileCluster: int32(tiling.Cluster)}
+		tokens: l.count(tokens), experts: int32(l.Experts), slots: int32(l.TopK), shared: l.shared()}
+	s.cut(&p, offsets.tiles, tiling, tokens)
+	offsets.tiles.backward = backward
 	if tokens <= planOne {
 		p.blockTokens = int32(ceil(tokens, 32) * 32)
-		run(s, image.PlanOneI32, [3]int{1}, planThreads, 4*groups*(ceil(tokens, 32)+1), &p)
+		room := 4 * groups * (ceil(tokens, 32) + 1)
+		run(s, image.PlanOneI32, [3]int{1}, planThreads, room, &p)
+		s.otherwise(&p, offsets.tiles, tokens, image.PlanOneI32, room)
 		return
 	}
 	blocks := ceil(tokens, planBlock)
@@ -76,4 +74,26 @@ func (s *launches) plan(rows backend.Rows, ids pointer, backward bool) {
 	run(s, image.PlanAddI32, [3]int{ceil(groups, 8)}, 256, 0, &p)
 	run(s, image.PlanLayI32, [3]int{1}, planThreads, 0, &p)
 	run(s, image.PlanPlaceI32, [3]int{blocks}, countThreads, bits, &p)
+	s.otherwise(&p, offsets.tiles, tokens, image.PlanLayI32, 0)
+}
+
+// cut has a plan make a set of tiles.
+func (s *launches) cut(p *planParams, t *tileSet, tiling *Tiling, tokens int) {
+	l := s.layer
+	s.scratch(&t.scratch, tileBytes*(1+tiling.Cluster*(l.Experts+1)+ceil(tokens*(l.TopK+1), tiling.Most)+tiling.Cluster*l.gpu.Processors))
+	t.tiling = tiling
+	p.tiles, p.tileCount = t.list(), t.count()
+	p.tileMost, p.tileStep, p.tileCluster = int32(tiling.Most), int32(tiling.Step), int32(tiling.Cluster)
+}
+
+// otherwise cuts the same rows by the set's other tiling, where it has one, by the kernel that lays tiles.
+func (s *launches) otherwise(p *planParams, t *tileSet, tokens, kernel, room int) {
+	if t.tiling.Other == nil {
+		return
+	}
+	if t.other == nil {
+		t.other = &tileSet{backward: t.backward}
+	}
+	s.cut(p, t.other, t.tiling.Other, tokens)
+	run(s, kernel, [3]int{1}, planThreads, room, p)
 }

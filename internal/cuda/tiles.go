@@ -23,15 +23,16 @@ type Tiling struct {
 	Rows    int // of an expert, on average, up to which this is taken
 	GateUp  int // kernels of the image
 	Down    int
+	Other   *Tiling // of GateUp, where it is not cut as Down is
 }
 
 // Tilings is the table, by an expert's rows. Pairs of blocks pay where an expert has two tiles or more, as a rule: below, weights come from
 // memory once as it is, and two blocks would wait for one another for nothing. It must say what experts.cu was compiled with.
 var Tilings = [...]Tiling{
-	{1, 64, 8, 8, 1, 42, image.ExpertsGateUpFwd1x64x1Bf16, image.ExpertsDownFwd1x64x1Bf16},
-	{2, 128, 16, 4, 1, 85, image.ExpertsGateUpFwd2x128x1Bf16, image.ExpertsDownFwd2x128x1Bf16},
-	{2, 176, 8, 4, 1, 192, image.ExpertsGateUpFwd2x176x1Bf16, image.ExpertsDownFwd2x176x1Bf16},
-	{2, 176, 8, 4, 2, math.MaxInt, image.ExpertsGateUpFwd2x176x2Bf16, image.ExpertsDownFwd2x176x2Bf16},
+	{1, 64, 8, 8, 1, 42, image.ExpertsGateUpFwd1x64x1Bf16, image.ExpertsDownFwd1x64x1Bf16, nil},
+	{2, 128, 16, 4, 1, 85, image.ExpertsGateUpFwd2x128x1Bf16, image.ExpertsDownFwd2x128x1Bf16, nil},
+	{2, 176, 8, 4, 1, 192, image.ExpertsGateUpFwd2x176x1Bf16, image.ExpertsDownFwd2x176x1Bf16, nil},
+	{2, 176, 8, 4, 2, math.MaxInt, image.ExpertsGateUpFwd2x176x2Bf16, image.ExpertsDownFwd2x176x2Bf16, nil},
 }
 
 func (t Tiling) String() string {

@@ -11,11 +11,14 @@ import (
 )
 
 // BackwardTilings is the table for the backward's products: GateUp and Down are the kernels that go back through these. It must
-// say what backward_down.cu and backward_gate_up.cu were compiled with.
+// say what backward_down.cu and backward_gate_up.cu were compiled with. Down's epilogue leaves no room for larger tiles.
 var BackwardTilings = [...]Tiling{
-	{1, 64, 8, 8, 1, 42, image.ExpertsGateUpBwd1x64Bf16, image.ExpertsDownBwd1x64Bf16},
-	{2, 128, 16, 4, 1, math.MaxInt, image.ExpertsGateUpBwd2x128Bf16, image.ExpertsDownBwd2x128Bf16},
+	{1, 64, 8, 8, 1, 42, image.ExpertsGateUpBwd1x64x1Bf16, image.ExpertsDownBwd1x64x1Bf16, nil},
+	{2, 128, 16, 4, 1, 192, image.ExpertsGateUpBwd2x128x1Bf16, image.ExpertsDownBwd2x128x1Bf16, nil},
+	{2, 128, 16, 4, 1, math.MaxInt, image.ExpertsGateUpBwd2x128x1Bf16, image.ExpertsDownBwd2x128x1Bf16, &backwardPairs},
 }
+
+var backwardPairs = Tiling{2, 176, 8, 4, 2, math.MaxInt, image.ExpertsGateUpBwd2x176x2Bf16, 0, nil}
 
 // What the backward's kernels were compiled with.
 const (

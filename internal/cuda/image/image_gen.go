@@ -14,14 +14,15 @@ const (
 	BackwardWeightF32
 	CombineAnyFwdBf16
 	CombineRowsFwdBf16
-	ExpertsDownBwd1x64Bf16
-	ExpertsDownBwd2x128Bf16
+	ExpertsDownBwd1x64x1Bf16
+	ExpertsDownBwd2x128x1Bf16
 	ExpertsDownFwd1x64x1Bf16
 	ExpertsDownFwd2x128x1Bf16
 	ExpertsDownFwd2x176x1Bf16
 	ExpertsDownFwd2x176x2Bf16
-	ExpertsGateUpBwd1x64Bf16
-	ExpertsGateUpBwd2x128Bf16
+	ExpertsGateUpBwd1x64x1Bf16
+	ExpertsGateUpBwd2x128x1Bf16
+	ExpertsGateUpBwd2x176x2Bf16
 	ExpertsGateUpFwd1x64x1Bf16
 	ExpertsGateUpFwd2x128x1Bf16
 	ExpertsGateUpFwd2x176x1Bf16
@@ -66,14 +67,15 @@ var Kernels = [...]string{
 	BackwardWeightF32:           "backward_weight_f32",
 	CombineAnyFwdBf16:           "combine_any_fwd_bf16",
 	CombineRowsFwdBf16:          "combine_rows_fwd_bf16",
-	ExpertsDownBwd1x64Bf16:      "experts_down_bwd_1x64_bf16",
-	ExpertsDownBwd2x128Bf16:     "experts_down_bwd_2x128_bf16",
+	ExpertsDownBwd1x64x1Bf16:    "experts_down_bwd_1x64x1_bf16",
+	ExpertsDownBwd2x128x1Bf16:   "experts_down_bwd_2x128x1_bf16",
 	ExpertsDownFwd1x64x1Bf16:    "experts_down_fwd_1x64x1_bf16",
 	ExpertsDownFwd2x128x1Bf16:   "experts_down_fwd_2x128x1_bf16",
 	ExpertsDownFwd2x176x1Bf16:   "experts_down_fwd_2x176x1_bf16",
 	ExpertsDownFwd2x176x2Bf16:   "experts_down_fwd_2x176x2_bf16",
-	ExpertsGateUpBwd1x64Bf16:    "experts_gate_up_bwd_1x64_bf16",
-	ExpertsGateUpBwd2x128Bf16:   "experts_gate_up_bwd_2x128_bf16",
+	ExpertsGateUpBwd1x64x1Bf16:  "experts_gate_up_bwd_1x64x1_bf16",
+	ExpertsGateUpBwd2x128x1Bf16: "experts_gate_up_bwd_2x128x1_bf16",
+	ExpertsGateUpBwd2x176x2Bf16: "experts_gate_up_bwd_2x176x2_bf16",
 	ExpertsGateUpFwd1x64x1Bf16:  "experts_gate_up_fwd_1x64x1_bf16",
 	ExpertsGateUpFwd2x128x1Bf16: "experts_gate_up_fwd_2x128x1_bf16",
 	ExpertsGateUpFwd2x176x1Bf16: "experts_gate_up_fwd_2x176x1_bf16",

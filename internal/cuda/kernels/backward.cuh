@@ -56,6 +56,7 @@ struct TreeParams {
 struct GateUpBackwardParams {
     TensorMap routed, shared;                    // gate and up [parts,E,I,H], 64 columns by 64 rows at a time
     TensorMap routed_rows[2], shared_rows[2];    // of each part, 16 rows at a time
+    TensorMap out_rows;                          // out, likewise, where its rows are multiples of 16 bytes
     const Tile *tiles;
     const int *tile_count;
     bf16_t *out; // [R,H]

@@ -241,10 +241,10 @@ extern "C" __global__ void __launch_bounds__(128) experts_tree_bwd_f32(const __g
 }
 
 // One kernel for each entry of the table in tiles_backward.go.
-#define DOWN_BACKWARD(copies, most, step, stages)                                                                            \
-    extern "C" __global__ void __launch_bounds__(threads, 1)                                                                 \
-        experts_down_bwd_##copies##x##most##_bf16(const __grid_constant__ DownBackwardParams p) {                            \
-        down_backward<Ring<copies, most, stages, 1>, step>(p);                                                               \
+#define DOWN_BACKWARD(copies, most, step, stages, cluster)                                                                   \
+    extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                                 \
+        experts_down_bwd_##copies##x##most##x##cluster##_bf16(const __grid_constant__ DownBackwardParams p) {                \
+        down_backward<Ring<copies, most, stages, cluster>, step>(p);                                                         \
     }
-DOWN_BACKWARD(1, 64, 8, 8)
-DOWN_BACKWARD(2, 128, 16, 4)
+DOWN_BACKWARD(1, 64, 8, 8, 1)
+DOWN_BACKWARD(2, 128, 16, 4, 1)

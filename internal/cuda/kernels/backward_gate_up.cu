@@ -7,64 +7,95 @@
 #include "backward.cuh"
 #include "backward_product.cuh"
 
+// The stages of a part, and of all of a tile.
+__device__ __forceinline__ int part_stages(const GateUpBackwardParams &p, Tile t) {
+    return ((t.group == p.experts ? p.shared_width : p.width) + stage_terms - 1) / stage_terms;
+}
+__device__ __forceinline__ int parts_of(const GateUpBackwardParams &p, Tile t) { return t.group == p.experts ? p.shared_parts : p.parts; }
+__device__ __forceinline__ int stages_of(const GateUpBackwardParams &p, Tile t) { return part_stages(p, t) * parts_of(p, t); }
+
+template <class R> __device__ __forceinline__ void gate_up_backward_produce(const GateUpBackwardParams &p, const R &ring) {
+    Producer<R> producer(ring);
+    Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
+    if (producer.warp >= producer.copying) { // as in down
+        if constexpr (R::leaves) {
+            int group = producer.warp - producer.copying;
+            Leaving<R>::store_all(walk, ring, group, &p.out_rows, p.out, p.hidden, [&](Tile t) { return stages_of(p, t); });
+        }
+        return;
+    }
+    ptx::fence_async_memory();
+    for (; walk.more(); walk.next()) {
+        Tile t = walk.tile;
+        bool is_shared = t.group == p.experts;
+        const TensorMap *rows = is_shared ? p.shared_rows : p.routed_rows, *weights = is_shared ? &p.shared : &p.routed;
+        int expert = is_shared ? 0 : t.group;
+        for (int part = 0; part < parts_of(p, t); part++) {
+            for (int s = 0; s < part_stages(p, t); s++) {
+                producer.start(producer.ring, (t.rows + 15) / 16 * 16 * row_bytes, [&](uint32_t to, uint32_t full, int c) {
+#pragma unroll
+                    for (int half = 0; half < 2; half++, to += copy_bytes / 2) {
+                        int column = (walk.block() * R::copies + c) * copy_rows + half * 64;
+                        if constexpr (R::cluster > 1)
+                            ptx::tensor_copy4(to, weights, full, R::everyone, column, s * stage_terms, expert, part);
+                        else
+                            ptx::tensor_copy4(to, weights, full, column, s * stage_terms, expert, part);
+                    }
+                });
+                producer.copy(rows + part, t.local, t.rows, s * stage_terms);
+            }
+        }
+        if constexpr (R::leaves)
+            for (int g = 0; g < groups; g++) producer.give();
+    }
+}
+
 template <class R, int step> __device__ __forceinline__ void gate_up_backward(const GateUpBackwardParams &p) {
     extern __shared__ char shared[];
     R ring(shared);
     ring.init(false);
-    auto stages_of = [&](bool is_shared) { return ((is_shared ? p.shared_width : p.width) + stage_terms - 1) / stage_terms; };
     ptx::wait_before();
     ptx::start_next();
     if (threadIdx.x >= consumers) {
         ptx::registers_down<40>();
-        Producer<R> producer(ring);
-        if (producer.warp >= producer.copying) return; // as in down
-        ptx::fence_async_memory();
-        for (Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks); walk.more(); walk.next()) {
-            Tile t = walk.tile;
-            bool is_shared = t.group == p.experts;
-            const TensorMap *rows = is_shared ? p.shared_rows : p.routed_rows;
-            for (int part = 0; part < (is_shared ? p.shared_parts : p.parts); part++) {
-                for (int s = 0; s < stages_of(is_shared); s++) {
-                    producer.start(producer.ring, (t.rows + 15) / 16 * 16 * row_bytes, [&](uint32_t to, uint32_t full, int c) {
-#pragma unroll
-                        for (int half = 0; half < 2; half++)
-                            ptx::tensor_copy4(to + half * (copy_bytes / 2), is_shared ? &p.shared : &p.routed, full,
-                                              (walk.block() * R::copies + c) * copy_rows + half * 64, s * stage_terms,
-                                              is_shared ? 0 : t.group, part);
-                    });
-                    producer.copy(rows + part, t.local, t.rows, s * stage_terms);
-                }
-            }
-        }
+        gate_up_backward_produce(p, ring);
     } else {
         ptx::registers_up<232>();
         TurnedConsumer<R, false> consumer(ring);
+        Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
         float acc[R::copies * R::most / 2] = {};
-        uint32_t packed[R::copies * R::most / 4] = {}; // the last tile's results
-        Tile last{0, 0, 0, 0};
-        int last_first = 0;
-        constexpr int pieces = R::most / leaving_tokens * R::copies;
-        auto piece = [&](int i) {
-            int c = i / R::copies * leaving_tokens, m = i % R::copies;
-            if (c >= last.rows) return;
-            consumer.sync();
+        if constexpr (R::leaves) {
+            for (; walk.more(); walk.next()) {
+                consumer.template multiply_any<step, 0>(acc, walk.tile.rows, stages_of(p, walk.tile), [](int) {});
+                Leaving<R>::put(consumer, acc, walk.tile.rows, consumer.warp * 16, 64);
+            }
+        } else {
+            uint32_t packed[R::copies * R::most / 4] = {}; // the last tile's results
+            Tile last{0, 0, 0, 0};
+            int last_first = 0;
+            constexpr int pieces = R::most / leaving_tokens * R::copies;
+            auto piece = [&](int i) {
+                int c = i / R::copies * leaving_tokens, m = i % R::copies;
+                if (c >= last.rows) return;
+                consumer.sync();
 #pragma unroll
-            for (int half = c; half < c + leaving_tokens; half += 32)
-                if (half < last.rows) consumer.stage(half - c, packed + (m * R::most + half) / 4);
-            consumer.sync();
-            consumer.unload(p.out + int64_t(last.row + c) * p.hidden, p.hidden, min(leaving_tokens, last.rows - c), last_first + m * 64, p.hidden);
-        };
-        for (Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks); walk.more(); walk.next()) {
-            Tile t = walk.tile;
-            bool is_shared = t.group == p.experts;
-            consumer.template multiply_any<step, pieces>(acc, t.rows, stages_of(is_shared) * (is_shared ? p.shared_parts : p.parts), piece);
-            last = t, last_first = (walk.block() * 2 + consumer.group) * R::copies * 64;
+                for (int half = c; half < c + leaving_tokens; half += 32)
+                    if (half < last.rows) consumer.stage(half - c, packed + (m * R::most + half) / 4);
+                consumer.sync();
+                consumer.unload(p.out + int64_t(last.row + c) * p.hidden, p.hidden, min(leaving_tokens, last.rows - c), last_first + m * 64, p.hidden);
+            };
+            for (; walk.more(); walk.next()) {
+                Tile t = walk.tile;
+                consumer.template multiply_any<step, pieces>(acc, t.rows, stages_of(p, t), piece);
+                last = t, last_first = (walk.block() * groups + consumer.group) * R::copies * 64;
 #pragma unroll
-            for (int i = 0; i < R::copies * R::most / 4; i++) packed[i] = contract::round2(acc[2 * i], acc[2 * i + 1]);
+                for (int i = 0; i < R::copies * R::most / 4; i++) packed[i] = contract::round2(acc[2 * i], acc[2 * i + 1]);
+            }
+#pragma unroll
+            for (int i = 0; i < pieces; i++) piece(i);
         }
-#pragma unroll
-        for (int i = 0; i < pieces; i++) piece(i);
     }
+    ring.leave();
 }
 
 // join puts two rows behind one another, and zeros up to the pitch: where a width is no multiple of 16, the second part's terms
@@ -81,10 +112,11 @@ extern "C" __global__ void __launch_bounds__(256) experts_join_bf16(const __grid
 }
 
 // One kernel for each entry of the table in tiles_backward.go.
-#define GATE_UP_BACKWARD(copies, most, step, stages)                                                                         \
-    extern "C" __global__ void __launch_bounds__(threads, 1)                                                                 \
-        experts_gate_up_bwd_##copies##x##most##_bf16(const __grid_constant__ GateUpBackwardParams p) {                       \
-        gate_up_backward<Ring<copies, most, stages, 1>, step>(p);                                                            \
+#define GATE_UP_BACKWARD(copies, most, step, stages, cluster)                                                                \
+    extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1)                                 \
+        experts_gate_up_bwd_##copies##x##most##x##cluster##_bf16(const __grid_constant__ GateUpBackwardParams p) {           \
+        gate_up_backward<Ring<copies, most, stages, cluster>, step>(p);                                                      \
     }
-GATE_UP_BACKWARD(1, 64, 8, 8)
-GATE_UP_BACKWARD(2, 128, 16, 4)
+GATE_UP_BACKWARD(1, 64, 8, 8, 1)
+GATE_UP_BACKWARD(2, 128, 16, 4, 1)
+GATE_UP_BACKWARD(2, 176, 8, 4, 2)

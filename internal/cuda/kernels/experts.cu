@@ -178,18 +178,8 @@ template <class R, int step> __device__ __forceinline__ void down_produce(const 
         ptx::wait_before();
         ptx::start_next();
         if constexpr (R::leaves) {
-            static_assert(producers / 32 - producer.copying == groups, "a warp that stores to each warpgroup");
-            int group = producer.warp - producer.copying;
-            uint32_t turn = 0;
-            R at = ring;
-            for (Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks); walk.more(); walk.next(), turn ^= 1) {
-                Tile t = walk.tile;
-                at.skip(stages_of(t));
-                int column = (walk.block() * groups + group) * Leaving<R>::columns;
-                Leaving<R>(at, group).store(turn, &p.out_rows, p.out, p.hidden, t.row, t.rows, column);
-                at.skip(groups);
-            }
-            ptx::store_wait();
+            Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
+            Leaving<R>::store_all(walk, ring, producer.warp - producer.copying, &p.out_rows, p.out, p.hidden, stages_of);
         }
         return;
     }
@@ -245,30 +235,15 @@ template <class R, int step> __device__ __forceinline__ void down(const DownPara
             bool by_pairs = down_pairs(p.hidden);
             int copy = consumer.group * R::copies, warp = consumer.warp, apart = by_pairs ? 16 : 64;
             int first = by_pairs ? copy / 2 * 128 + warp * 32 + copy % 2 * 16 : copy * 64 + warp * 16; // as above, sixteen columns
-            auto rounded = [&](const float (&v)[16], uint32_t (&r)[2][4]) {
-#pragma unroll
-                for (int j = 0; j < 8; j++) r[j % 2][j / 2] = contract::round2(v[2 * j], v[2 * j + 1]);
-            };
             if constexpr (R::leaves) {
-                Leaving<R> way(consumer.ring, consumer.group);
-                int matrix = consumer.lane / 8, token = matrix % consumer.blocks * 8 + consumer.lane % 8;
-                uint32_t to = way.place(token, first % way.columns + matrix / consumer.blocks * apart), beside = to ^ 16;
-                way.wait();
-                consumer.each_piece(acc, t.rows, [&](int piece, const float (&v)[16]) {
-                    uint32_t r[2][4], further = piece * consumer.piece_tokens * row_bytes;
-                    rounded(v, r);
-                    ptx::store_transposed4(to + further, r[0][0], r[0][1], r[0][2], r[0][3]);
-                    ptx::store_transposed4(beside + further, r[1][0], r[1][1], r[1][2], r[1][3]);
-                });
-                way.made();
-                consumer.ring.skip(groups);
+                Leaving<R>::put(consumer, acc, t.rows, first % Leaving<R>::columns, apart);
             } else {
                 first += walk.block() * R::copies * copy_rows;
                 bf16_t *out = p.out + int64_t(t.row) * p.hidden;
                 Rows<R, 2> rows(ring.staging(threadIdx.x >> 5), consumer.lane, out, p.hidden, t.rows, first, apart, p.hidden);
                 auto stage = [&](const float (&v)[16]) {
                     uint32_t r[2][4];
-                    rounded(v, r);
+                    round16(v, r);
                     __syncwarp();
                     rows.stage(0, r[0]), rows.stage(1, r[1]);
                     __syncwarp();

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include "arith.cuh"
 #include "ring.cuh"
 #include "wgmma_gen.cuh"
 
@@ -146,6 +147,12 @@ template <class R, int halves> struct Rows {
     }
 };
 
+// round16 casts a piece; r[i] are the columns 8*i to 8*i+7 of each copy's sixteen.
+__device__ __forceinline__ void round16(const float (&v)[16], uint32_t (&r)[2][4]) {
+#pragma unroll
+    for (int j = 0; j < 8; j++) r[j % 2][j / 2] = contract::round2(v[2 * j], v[2 * j + 1]);
+}
+
 // Leaving is a warpgroup's way out where results leave through the ring: it writes its columns, 64 of each copy, to a stage that the
 // producers gave, in strips of 64 columns by most tokens, swizzled by 128 bytes. From there a warp that copies nothing stores them,
 // while the next tile's products run.
@@ -163,12 +170,34 @@ template <class R> struct Leaving {
         return ring.a() + column / 64 * strip + token * row_bytes + ((column % 64 / 8 ^ (token & 7)) << 4);
     }
 
-    // The warpgroup waits for the stage, writes to it, and says so.
-    __device__ __forceinline__ void wait() const { ptx::barrier_wait(ring.full(ring.stage), ring.phase); }
-    __device__ __forceinline__ void made() const {
+    // put has a warpgroup write its results, rounded, to the first of the stages that come next: from its accumulators, of whose first copy
+    // this warp has sixteen columns, from this one on among the warpgroup's, of the next so many further.
+    static __device__ __forceinline__ void put(Consumer<R> &consumer, const float *acc, int tokens, int column, int apart) {
+        Leaving way(consumer.ring, consumer.group);
+        consumer.ring.skip(groups);
+        int matrix = consumer.lane / 8, token = matrix % consumer.blocks * 8 + consumer.lane % 8;
+        uint32_t to = way.place(token, column + matrix / consumer.blocks * apart), beside = to ^ 16;
+        ptx::barrier_wait(way.ring.full(way.ring.stage), way.ring.phase);
+        consumer.each_piece(acc, tokens, [&](int piece, const float (&v)[16]) {
+            uint32_t r[2][4], further = piece * consumer.piece_tokens * row_bytes;
+            round16(v, r);
+            ptx::store_transposed4(to + further, r[0][0], r[0][1], r[0][2], r[0][3]);
+            ptx::store_transposed4(beside + further, r[1][0], r[1][1], r[1][2], r[1][3]);
+        });
         ptx::fence_async();
-        ptx::group_sync(1 + group, 128);
-        if (threadIdx.x % 128 == 0) ptx::barrier_arrive(ring.made(group));
+        ptx::group_sync(1 + consumer.group, 128);
+        if (threadIdx.x % 128 == 0) ptx::barrier_arrive(way.ring.made(consumer.group));
+    }
+
+    // store_all is run by a warp for each warpgroup: it stores what leaves of a walk's tiles, each of so many stages, to rows of a matrix.
+    template <class Walk, class Stages>
+    static __device__ __forceinline__ void store_all(Walk walk, R at, int group, const TensorMap *map, bf16_t *out, int width, Stages stages_of) {
+        for (uint32_t turn = 0; walk.more(); walk.next(), turn ^= 1) {
+            at.skip(stages_of(walk.tile));
+            Leaving(at, group).store(turn, map, out, width, walk.tile.row, walk.tile.rows, (walk.block() * groups + group) * columns);
+            at.skip(groups);
+        }
+        ptx::store_wait();
     }
 
     // store has one warp store results to a matrix, from row and column on, and give the stage back. turn: the tile's parity.
