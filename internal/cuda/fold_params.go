@@ -17,7 +17,7 @@ const (
 	foldStages       = 4
 	foldStageBytes   = 64 * 2 * (256 + 128)
 	foldStagedBytes  = 2 * 2 * 64 * 128
-	foldBarsBytes    = 640
+	foldBarsBytes    = 1536
 	foldOutRows      = 16 // of a strip of BF16 gradients
 	foldSlabRows     = 16 // of a slab of FP32 sums
 	foldSlabStrips   = 4

@@ -60,7 +60,8 @@ template <bool scaled> __device__ __forceinline__ void add(float (&sum)[1], floa
     sum[0] = __fadd_rn(sum[0], scaled ? __fmul_rn(by, contract::bf16(v)) : contract::bf16(v));
 }
 
-// add_rows adds n rows in their order, some loads ahead of their use: row(i) is where the columns of row i are, by(i) its scale.
+// add_rows adds n rows in their order, some loads ahead of their use: row(i) is where the columns of row i are, by(i) its scale. Rows that
+// are scaled are the router's, which are read again; the others are not, and the first to leave the cache.
 template <bool scaled, int each, class Row, class By> __device__ __forceinline__ void add_rows(float (&sum)[each], int n, Row row, By by) {
     using Words = std::conditional_t<each == 8, uint4, bf16_t>;
     constexpr int at_once = 6;
@@ -69,7 +70,10 @@ template <bool scaled, int each, class Row, class By> __device__ __forceinline__
         Words v[at_once];
 #pragma unroll
         for (int i = 0; i < at_once; i++)
-            if (first + i < n) v[i] = *reinterpret_cast<const Words *>(row(first + i));
+            if (first + i < n) {
+                auto from = reinterpret_cast<const Words *>(row(first + i));
+                v[i] = scaled ? *from : __ldcs(from);
+            }
 #pragma unroll
         for (int i = 0; i < at_once; i++)
             if (first + i < n) add<scaled>(sum, by(first + i), v[i]);

@@ -44,7 +44,7 @@ struct FoldIndexParams {
     int *base;          // [calls,E+1]: place in the stream of a call's first row
     FoldWork *order;    // [E+1]: the routed groups with work, and the shared expert last
     FoldState *state;
-    const bf16_t **rows; // [parts,places]
+    const bf16_t **rows; // [parts,places]: a laid part has 1 added to a whole segment's first row where all 32 follow one another
     bf16_t *store;       // [E+1,segment_rows] rows of all parts, each [H,H,I,I,I] wide; null where nothing ever waited
     int64_t places;
     int first, calls_here, last; // of the turns

@@ -49,51 +49,60 @@ template <class T> struct Producer {
         ring.next();
     }
 
-    // together says whether a segment's laid rows follow one another, so that the copy engine can bring them. Lanes 16 and 17 of row know
-    // the first and the last.
-    __device__ __forceinline__ bool together(uint64_t row) const {
-        uint64_t first = __shfl_sync(~0u, row, 16), last = __shfl_sync(~0u, row, 17);
-        return width % strip == 0 && last - first == uint64_t(segment_rows - 1) * 2 * width;
+    // A segment whose laid rows follow one another is brought by the copy engine: fold_index.cu says so in the lowest bit of its first.
+    __device__ __forceinline__ static bool together(uint64_t row) { return __ballot_sync(~0u, row & 1) >> first_lane & 1; }
+
+    // share tells the warp where its gathered rows of segment k of a stage lie: in one of two tables by turns.
+    __device__ __forceinline__ void share(int turn, int k, uint64_t row) const {
+        if (lane / 8 == 1) ptx::store_shared8(ring.table(warp, turn, k) + lane % 8 * 8, uint32_t(row), uint32_t(row >> 32));
     }
 
-    // fill brings segment k of a stage: lanes 0 to 7 of row know where the warp's eight laid rows lie, lanes 8 to 15 those gathered. Rows
-    // past the last are zeros.
-    __device__ __forceinline__ void fill(int k, uint64_t row, bool is_together) const {
-        auto nothing = reinterpret_cast<const bf16_t *>(p.rows); // an address to read no bytes from
-        uint32_t to = k * segment_bytes + 8 * warp * 128;
-        if (is_together) { // a strip to a warp
-            uint64_t first = __shfl_sync(~0u, row, 16);
-            auto from = reinterpret_cast<const bf16_t *>(first) + laid + warp * strip;
-            if (lane == 0 && warp < strips) direct(map, ring.laid() + warp * ring.strip_bytes + k * segment_bytes, ring.full(), from);
+    // copy brings eight columns of a row, or zeros; those read no bytes, from any address.
+    __device__ __forceinline__ void copy(uint32_t to, uint64_t row, int column, bool is) const {
+        ptx::copy16(to, is ? reinterpret_cast<const bf16_t *>(row) + column : reinterpret_cast<const bf16_t *>(p.rows), is ? 16 : 0);
+    }
+    // bring_laid brings the laid rows of segment k, a strip to a warp by the copy engine or eight rows to a warp.
+    __device__ __forceinline__ void bring_laid(int k, uint64_t row, bool is_together) const {
+        if (is_together) {
+            auto from = reinterpret_cast<const bf16_t *>(row - 1) + laid + warp * strip;
+            if (lane == first_lane && warp < strips) direct(map, ring.laid() + warp * ring.strip_bytes + k * segment_bytes, ring.full(), from);
+            return;
+        }
+        int column = laid + lane * 8;
+        uint32_t to = ring.laid() + (lane >> 3) * ring.strip_bytes + k * segment_bytes + 8 * warp * 128;
+#pragma unroll
+        for (int r = 0; r < 8; r++) {
+            uint64_t from = __shfl_sync(~0u, row, r);
+            copy(to + r * 128 + (((lane & 7) ^ r) << 4), from, column, from != 0 && column < width);
+        }
+    }
+    // bring_gathered brings the gathered rows of segment k that were shared, two of a warp's eight at a time; all says that none is past the
+    // last, of which zeros are made.
+    __device__ __forceinline__ void bring_gathered(int turn, int k, bool all) const {
+        int chunk = lane & 15, first = 2 * warp + (lane >> 4), column = gathered + chunk * 8;
+        uint32_t to = ring.gathered() + (chunk >> 3) * ring.strip_bytes + k * segment_bytes + first * 128 + (((chunk & 7) ^ first) << 4);
+        uint32_t table = ring.table(warp, turn, k) + (lane >> 4) * 32;
+        uint4 two[2] = {ptx::load_shared16(table), ptx::load_shared16(table + 16)};
+        uint64_t rows[4];
+#pragma unroll
+        for (int i = 0; i < 2; i++) rows[2 * i] = uint64_t(two[i].y) << 32 | two[i].x, rows[2 * i + 1] = uint64_t(two[i].w) << 32 | two[i].z;
+        bool inside = column < p.hidden_pitch;
+        if (all) { // a branch, so that few instructions stand between most copies
+#pragma unroll
+            for (int i = 0; i < 4; i++) copy(to + i * 8 * 128, rows[i], column, inside);
         } else {
-            int column = laid + lane * 8;
-            to += ring.laid() + (lane >> 3) * ring.strip_bytes;
 #pragma unroll
-            for (int r = 0; r < 8; r++) {
-                auto from = reinterpret_cast<const bf16_t *>(__shfl_sync(~0u, row, r));
-                bool is = from != nullptr && column < width;
-                ptx::copy16(to + r * 128 + (((lane & 7) ^ r) << 4), is ? from + column : nothing, is ? 16 : 0);
-            }
-        }
-        int column = gathered + (lane & 15) * 8;
-        to = ring.gathered() + ((lane & 15) >> 3) * ring.strip_bytes + k * segment_bytes + 8 * warp * 128;
-#pragma unroll
-        for (int i = 0; i < 8; i += 2) {
-            int r = i + (lane >> 4);
-            auto from = reinterpret_cast<const bf16_t *>(__shfl_sync(~0u, row, 8 + r));
-            bool is = from != nullptr && column < p.hidden_pitch;
-            ptx::copy16(to + r * 128 + (((lane & 7) ^ r) << 4), is ? from + column : nothing, is ? 16 : 0);
+            for (int i = 0; i < 4; i++) copy(to + i * 8 * 128, rows[i], column, inside && rows[i] != 0);
         }
     }
 
-    // Index is where a piece's rows are looked up: lanes 0 to 7 look for the warp's eight laid rows of a segment, lanes 8 to 15 for those
-    // gathered, lanes 16 and 17 for the segment's first and last laid row.
+    // Index is where a piece's rows are looked up, of each segment by a lane: lanes 0 to 7 look for the warp's eight laid rows, lanes 8 to
+    // 15 for every eighth of those gathered from 2*warp on and then from the next, lane 16 and the rest for the first laid row.
+    static constexpr int first_lane = 16;
     struct Index {
-        const bf16_t *const *rows;
+        const uint64_t *rows;
         int left; // rows from this lane's on
-        __device__ __forceinline__ uint64_t look(int segment) const {
-            return segment * segment_rows < left ? uint64_t(rows[segment * segment_rows]) : 0;
-        }
+        __device__ __forceinline__ uint64_t look(int segment) const { return segment * segment_rows < left ? rows[segment * segment_rows] : 0; }
     };
 
     // run fills stages for the pieces that the block takes; a piece without rows has one stage of zeros. While one is brought, the number of
@@ -109,9 +118,9 @@ template <class T> struct Producer {
             return *reinterpret_cast<const int4 *>(p.order + (piece < shared_all ? p.experts : (piece - shared_all) / (3 * routed_pieces)));
         };
         auto index_of = [&](int piece, int4 work) {
-            int mine = lane < 16 ? 8 * warp + (lane & 7) : lane == 16 ? 0 : segment_rows - 1, m = place_of(piece) / pieces_of(piece);
-            int part = lane / 8 == 1 ? (m < 2 ? part_x : part_dy) : part_dgate + m;
-            return Index{p.rows + part * p.places + work.z + mine, lane < 18 ? work.y - mine : 0};
+            int m = place_of(piece) / pieces_of(piece), part = lane / 8 == 1 ? (m < 2 ? part_x : part_dy) : part_dgate + m;
+            int mine = lane < 8 ? 8 * warp + lane : lane < first_lane ? lane % 4 * 8 + 2 * warp + lane / 4 % 2 : 0;
+            return Index{reinterpret_cast<const uint64_t *>(p.rows) + part * p.places + work.z + mine, work.y - mine};
         };
         auto header_of = [&](int piece, int4 work) { // but for what is of a stage
             int i = place_of(piece), m = i / pieces_of(piece);
@@ -139,7 +148,7 @@ template <class T> struct Producer {
                 for (int k = 0; k < ahead_segments; k += hand_segments) {
                     int at = s + k, n = min(hand_segments, segments - at);
                     if (n <= 0) break;
-                    bool engine[hand_segments] = {together(places[k]), n > 1 && together(places[k + 1])}, is_last = at + n == segments;
+                    bool engine[hand_segments] = {together(places[k]), together(places[k + 1]) && n > 1}, is_last = at + n == segments;
                     if (is_last) index = index_of(next, next_work);
                     int from = is_last ? 0 : at + ahead_segments - k; // what slot 0 is to hold
                     uint64_t upcoming[hand_segments] = {index.look(from + k), index.look(from + k + 1)};
@@ -149,8 +158,16 @@ template <class T> struct Producer {
                     for (int j = 0; j < hand_segments; j += ring.segments) {
                         if (j >= n) break;
                         start(h, next_header, (ring.segments > 1 ? engine[0] + engine[1] : engine[j]) * strips * segment_bytes);
-                        fill(0, places[k + j], engine[j]);
-                        if (ring.segments > 1 && n > 1) fill(1, places[k + 1], engine[1]);
+                        int stage_turn = (k + j) / ring.segments % 2;
+#pragma unroll
+                        for (int i = 0; i < ring.segments; i++) share(stage_turn, i, places[k + j + i]);
+                        __syncwarp();
+#pragma unroll
+                        for (int i = 0; i < ring.segments; i++) {
+                            if (j + i >= n) break;
+                            bring_laid(i, places[k + j + i], engine[j + i]);
+                            bring_gathered(stage_turn, i, (at + j + i + 1) * segment_rows <= work.y);
+                        }
                         finish();
                     }
                     places[k] = upcoming[0], places[k + 1] = upcoming[1];

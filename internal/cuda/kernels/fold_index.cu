@@ -84,14 +84,17 @@ extern "C" __global__ void __launch_bounds__(fold_place_threads) fold_place_i32(
     const bf16_t *dgate = shared ? call.shared_dgate : call.dgate, *dup = shared ? call.shared_dup : call.dup;
     const bf16_t *hw = shared ? call.shared_hw : call.hw;
     int64_t width = shared ? p.shared_width : p.width, local = shared ? 0 : first;
-    to += p.base[int64_t(p.first + c) * (p.experts + 1) + g];
+    int before = p.base[int64_t(p.first + c) * (p.experts + 1) + g];
+    to += before;
     for (; i < n; i += step) {
         int64_t t = int64_t(call.token[first + i]) * p.hidden, r = (local + i) * width;
+        bool together = width % 64 == 0 && (before + i) % segment_rows == 0 && i + segment_rows <= n; // by strips of 64 columns
+        auto laid = [&](const bf16_t *row) { return reinterpret_cast<const bf16_t *>(reinterpret_cast<uint64_t>(row + r) + together); };
         to[part_x * p.places + i] = call.x + t;
         to[part_dy * p.places + i] = call.dy + t;
-        to[part_dgate * p.places + i] = dgate + r;
-        to[part_dup * p.places + i] = dup + r;
-        to[part_hw * p.places + i] = hw + r;
+        to[part_dgate * p.places + i] = laid(dgate);
+        to[part_dup * p.places + i] = laid(dup);
+        to[part_hw * p.places + i] = laid(hw);
     }
 }
 

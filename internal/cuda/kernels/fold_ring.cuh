@@ -15,7 +15,8 @@ constexpr int consumers = 256, producers = 128, threads = consumers + producers;
 constexpr int laid_columns = 256, gathered_columns = 128; // of a piece
 constexpr int strip = 64, hand_segments = 2;            // that are multiplied in one go
 constexpr int segment_bytes = segment_rows * 2 * strip; // of a strip
-constexpr int stages = 4, bars_bytes = 640;
+constexpr int stages = 4, table_bytes = 128, bars_bytes = 1536; // with the producers' tables
+static_assert(bars_bytes == 512 + producers / 32 * 2 * table_bytes);
 constexpr int out_rows = 16, out_bytes = out_rows * 2 * strip; // of a strip of BF16 gradients: a warp's rows of a block
 constexpr int slab_rows = 16, slab_bytes = slab_rows * 512;    // of FP32 sums: the same by 128 columns, in four strips
 
@@ -72,6 +73,8 @@ template <class T> struct Ring {
     __device__ __forceinline__ uint32_t next_header() const { return header() + 16; } // of the piece after this one
     __device__ __forceinline__ uint32_t piece(int turn) const { return bars + 256 + 4 * turn; }
     __device__ __forceinline__ uint32_t arrived(int warp) const { return bars + 384 + 16 * warp; } // its slabs, a barrier each
+    // Where a producer warp's gathered rows of segment k of a stage lie: of two stages by turns.
+    __device__ __forceinline__ uint32_t table(int warp, int turn, int k) const { return bars + 512 + (2 * warp + turn) * table_bytes + k * 64; }
     __device__ __forceinline__ uint32_t room(int warp) const { return base + stages * stage_bytes + warp * warp_room; }
     __device__ __forceinline__ void next() {
         if (++stage == stages) stage = 0, phase ^= 1;
