@@ -52,13 +52,14 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	all := tokens * (l.TopK + 1)
 	place := s.scratch(&l.place, 4*all)
 	run(s, image.BackwardPlacesI32, [3]int{ceil(all, 256)}, 256, 0, &placesParams{row: i32(a.Rows.Row), forward: i32(a.Forward.Row),
-		offsets: i32(a.Forward.Offsets), place: place, tokens: l.count(tokens), experts: int32(l.Experts), slots: int32(l.TopK)})
+		offsets: i32(a.Forward.Offsets), place: place, taken: tiles.taken(), tokens: l.count(tokens), experts: int32(l.Experts),
+		slots: int32(l.TopK), begun: int32(2 * l.gpu.Processors)})
 	width := max(l.Width, l.SharedWidth)
 	partials := ceil(width, 256) * 4
 	partial := s.scratch(&l.sums, 4*all*partials)
 	dy, pitch := s.aligned(&l.x, bf16(a.DY), tokens, l.Hidden)
 	p := downBackwardParams{routed: l.w.routed.downTurned, shared: l.w.shared.downTurned, dy: dy, dyPitch: int64(pitch),
-		token: i32(a.Rows.Token), place: place, weight: fp32(a.Weight), tiles: tiles.list(), tileCount: tiles.count(),
+		token: i32(a.Rows.Token), place: place, weight: fp32(a.Weight), tiles: tiles.list(), tileCount: tiles.count(), taken: tiles.taken(),
 		g: fp32(a.Routed.G), u: fp32(a.Routed.U), sharedG: fp32(a.Shared.G), sharedU: fp32(a.Shared.U),
 		dg: bf16(a.RoutedGrad.DGate), du: bf16(a.RoutedGrad.DUp), hw: bf16(a.RoutedGrad.HW),
 		sharedDG: bf16(a.SharedGrad.DGate), sharedDU: bf16(a.SharedGrad.DUp), sharedHW: bf16(a.SharedGrad.HW), partial: partial,
@@ -123,7 +124,7 @@ func (l *layer) RowsBackward(a backend.RowsBackward) error {
 
 // backwardProduct launches as product does, with room for what leaves.
 func backwardProduct[P any](s *launches, t *Tiling, kernel int, p *P) {
-	run(s, kernel, [3]int{s.gpu.Processors}, productThreads, ringBytes(t.Copies, t.Most, t.Stages)+leavingBytes, p)
+	run(s, kernel, [3]int{s.gpu.Processors}, productThreads, ringBytes(t.Copies, t.Most, t.Stages)+leavingBytes+takenBytes, p)
 }
 
 // parts describes rows [dg|du] for the copy engine, and gives the number of parts and the terms of each: two, or where the width

@@ -21,16 +21,16 @@ type weightParams struct {
 }
 
 type placesParams struct {
-	row, forward, offsets, place pointer
-	tokens                       count
-	experts, slots               int32
+	row, forward, offsets, place, taken pointer
+	tokens                              count
+	experts, slots, begun, _            int32
 }
 
 type downBackwardParams struct {
 	routed, shared                                        driver.TensorMap
 	dy                                                    pointer
 	dyPitch                                               int64
-	token, place, weight, tiles, tileCount                pointer
+	token, place, weight, tiles, tileCount, taken         pointer
 	g, u, sharedG, sharedU                                pointer
 	dg, du, hw, sharedDG, sharedDU, sharedHW, partial     pointer
 	hidden, experts, width, sharedWidth, blocks, partials int32

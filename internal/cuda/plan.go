@@ -18,6 +18,7 @@ type tileSet struct {
 }
 
 func (t *tileSet) count() pointer { return t.at }
+func (t *tileSet) taken() pointer { return t.at + 4 } // how much of the work is, where blocks take it as they become free
 func (t *tileSet) list() pointer  { return t.at + tileBytes }
 
 // Plan is R5, and the tiles.

@@ -24,6 +24,7 @@ var backwardPairs = Tiling{2, 176, 8, 4, 2, math.MaxInt, image.ExpertsGateUpBwd2
 const (
 	treeThreads  = 128
 	leavingBytes = 2 * 64 * 144 // of results on their way out
+	takenBytes   = 128          // of what says which work a block has taken
 )
 
 // joins says whether gate and up must lie in one, for R1's groups of 16 terms go over the end of the first.

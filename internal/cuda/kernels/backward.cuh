@@ -26,8 +26,9 @@ struct PlacesParams {
     const int *row, *forward; // [T,K+1]: the rows of the slots, now and in the forward
     const int *offsets;       // of the forward
     int *place;               // [R]: of each row, that among its expert's activations of the forward
+    int *taken;               // of the work of q, how much is, from its beginning: two pieces for each block
     Count tokens;
-    int experts, slots;
+    int experts, slots, begun, _;
 };
 
 struct DownBackwardParams {
@@ -38,6 +39,7 @@ struct DownBackwardParams {
     const float *weight;
     const Tile *tiles;
     const int *tile_count;
+    int *taken; // of the work
     const float *g, *u, *shared_g, *shared_u;
     bf16_t *dg, *du, *hw, *shared_dg, *shared_du, *shared_hw;
     float *partial; // [R,partials]: the sums of q*h over 64 columns

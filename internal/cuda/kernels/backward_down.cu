@@ -108,6 +108,73 @@ __device__ __forceinline__ void get_q(Eight &q, uint32_t from) {
     for (int i = 0; i < 8; i++) q.v[i] = contract::from_bits(words[i]);
 }
 
+// Work is what blocks take as they become free: a tile of an expert's rows by some columns, in the order of the experts. So those that share
+// an expert's weights begin at about the same time, and most find them in the cache; with every so-many-th piece for each block, they
+// drift apart, and weights come from memory three times.
+struct Work {
+    const Tile *tiles;
+    int blocks, all;
+    __device__ __forceinline__ explicit Work(const DownBackwardParams &p) : tiles(p.tiles), blocks(p.blocks), all(__ldcg(p.tile_count) * p.blocks) {}
+    __device__ __forceinline__ bool is(int w) const { return w < all; }
+    __device__ __forceinline__ Tile tile(int w) const {
+        if (!is(w)) return Tile{0, 0, 0, 0};
+        int4 v = __ldcg(reinterpret_cast<const int4 *>(tiles + w / blocks));
+        return Tile{v.x, v.y, v.z, v.w};
+    }
+};
+
+// Taken is where a block's warps tell one another what it has taken: with each stage its work, and what comes next; none is the last.
+// Producers have two places by turns for what comes after that.
+struct Taken {
+    static constexpr int none = -1, barrier = 4; // a named one, of the producers
+    uint32_t at;
+    template <class R> __device__ __forceinline__ explicit Taken(const R &ring) : at(ring.bars + bars_bytes + groups * leaving_bytes) {}
+    __device__ __forceinline__ uint32_t stage(int s) const { return at + 8 * s; }
+    __device__ __forceinline__ uint32_t turn(int t) const { return at + 64 + 4 * t; }
+};
+
+template <class R, int step> __device__ __forceinline__ void down_backward_produce(const DownBackwardParams &p, const R &ring) {
+    constexpr int columns = copy_rows * R::copies; // of a block
+    Producer<R> producer(ring);
+    Work all(p);
+    Taken taken(ring);
+    bool first_thread = producer.warp == 0 && producer.lane == 0;
+    auto tell = [&](int work, int next) {
+        ptx::barrier_wait(producer.ring.empty(producer.ring.stage), producer.ring.phase ^ 1);
+        if (first_thread) ptx::store_shared8(taken.stage(producer.ring.stage), uint32_t(work), uint32_t(next));
+    };
+    auto look = [&](Tile t) { producer.look_ahead(t.rows, [&](int i) { return p.token[t.row + i]; }); };
+    int stages = (p.hidden + stage_terms - 1) / stage_terms, work = blockIdx.x, next = work + gridDim.x;
+    Tile t = all.tile(work), ahead = all.tile(next);
+    if (all.is(work)) look(t);
+    for (int turn = 0; all.is(work); turn ^= 1) {
+        int then = first_thread ? atomicAdd(p.taken, 1) : 0;
+        int n = (t.rows + step - 1) / step * step, first = work % all.blocks * columns;
+        bool is_shared = t.group == p.experts, empty = first >= (is_shared ? p.shared_width : p.width);
+        if (empty) look(ahead);
+        for (int s = 0; s < (empty ? 0 : stages); s++) {
+            if (s == 0) tell(work, next);
+            producer.start(producer.ring, 0, [&](uint32_t to, uint32_t full, int c) {
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    ptx::tensor_copy3(to + half * (copy_bytes / 2), is_shared ? &p.shared : &p.routed, full, first + c * copy_rows + half * 64,
+                                      s * stage_terms, is_shared ? 0 : t.group);
+            });
+            if (s == 0) producer.next_rows();
+            producer.gather(p.dy, p.dy_pitch, n, s * stage_terms, p.hidden);
+            if (s == 0) look(ahead);
+        }
+        if (first_thread) ptx::store_shared4(taken.turn(turn), uint32_t(then));
+        ptx::group_sync(Taken::barrier, producers);
+        work = next, next = ptx::load_shared4(taken.turn(turn));
+        t = ahead, ahead = all.tile(next);
+    }
+    tell(Taken::none, Taken::none);
+    if (first_thread) ptx::barrier_arrive(producer.ring.full(producer.ring.stage));
+    ptx::copy_arrive(producer.ring.full(producer.ring.stage));
+    producer.finish();
+}
+
 // The down projection backwards, up to the gradients of gate and up: q = dy*Wd, and R8's SwiGLU.
 template <class R, int step> __device__ __forceinline__ void down_backward(const DownBackwardParams &p) {
     constexpr int columns = copy_rows * R::copies, own = columns / 2; // of a block, and of a warpgroup
@@ -119,46 +186,29 @@ template <class R, int step> __device__ __forceinline__ void down_backward(const
     int stages = (p.hidden + stage_terms - 1) / stage_terms;
     if (threadIdx.x >= consumers) {
         ptx::registers_down<40>();
-        Producer<R> producer(ring);
-        Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
-        auto look = [&](Tile t) { producer.look_ahead(t.rows, [&](int i) { return p.token[t.row + i]; }); };
-        if (walk.more()) look(walk.tile);
-        for (; walk.more(); walk.next()) {
-            Tile t = walk.tile;
-            int n = (t.rows + step - 1) / step * step, first = walk.block() * columns;
-            bool is_shared = t.group == p.experts;
-            if (first >= (is_shared ? p.shared_width : p.width)) {
-                look(walk.ahead);
-                continue;
-            }
-            for (int s = 0; s < stages; s++) {
-                producer.start(producer.ring, 0, [&](uint32_t to, uint32_t full, int c) {
-#pragma unroll
-                    for (int half = 0; half < 2; half++)
-                        ptx::tensor_copy3(to + half * (copy_bytes / 2), is_shared ? &p.shared : &p.routed, full,
-                                          first + c * copy_rows + half * 64, s * stage_terms, is_shared ? 0 : t.group);
-                });
-                if (s == 0) producer.next_rows();
-                producer.gather(p.dy, p.dy_pitch, n, s * stage_terms, p.hidden);
-                if (s == 0) look(walk.ahead);
-            }
-        }
-        producer.finish();
+        down_backward_produce<R, step>(p, ring);
     } else {
         ptx::registers_up<232>();
         TurnedConsumer<R, true> consumer(ring);
-        Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
+        Work all(p);
+        Taken taken(ring);
         float acc[R::copies * R::most / 2] = {};
         constexpr int pieces = R::copies * R::most / q_tokens; // of a tile
         int thread = threadIdx.x & 127, token = thread / 8, chunk = thread % 8 * 8;
         uint32_t room = consumer.leaving(), turn = 0;
         static_assert(2 * q_bytes <= leaving_bytes);
-        for (; walk.more(); walk.next()) {
-            Tile t = walk.tile;
+        int work_ahead = Taken::none; // what ahead is of
+        Tile ahead{0, 0, 0, 0};
+        for (;;) {
+            ptx::barrier_wait(consumer.ring.full(consumer.ring.stage), consumer.ring.phase);
+            int work;
+            uint32_t next;
+            ptx::load_shared8(taken.stage(consumer.ring.stage), work, next);
+            if (work == Taken::none) break;
+            Tile t = work == work_ahead ? ahead : all.tile(work);
+            work_ahead = int(next), ahead = all.tile(work_ahead);
             bool is_shared = t.group == p.experts;
-            int width = is_shared ? p.shared_width : p.width, first = walk.block() * columns;
-            if (first >= width) continue;
-            first += consumer.group * own;
+            int width = is_shared ? p.shared_width : p.width, first = work % all.blocks * columns + consumer.group * own;
             // Tokens past the last repeat it, and nobody reads their results.
             auto row_of = [&](int piece) { return t.row + min(piece / R::copies * q_tokens + token, t.rows - 1); };
             int place = p.place[row_of(0)], next_place = p.place[row_of(1)];

@@ -40,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(256) backward_places_i32(const __gr
     ptx::start_next();
     int wide = p.slots + 1;
     int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i == 0) *p.taken = p.begun;
     if (i >= int64_t(p.tokens.get()) * wide) return;
     int row = p.row[i];
     if (row >= 0) p.place[row] = p.forward[i] - (i % wide == p.slots ? p.offsets[p.experts] : 0);
