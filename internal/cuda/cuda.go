@@ -31,7 +31,7 @@ type Backend struct {
 	memory
 	module  driver.Module
 	stages  sync.Mutex // a stage's launches stand together
-	last    int        // the kernel that was launched last
+	last    int        // the kernel that was launched last, if it is known
 	folds   map[*fold]struct{}
 	kernels [len(image.Kernels)]driver.Function
 }
@@ -47,7 +47,7 @@ func open(o backend.Options) (backend.Backend, error) {
 	if err := refused(gpu); err != nil {
 		return nil, errors.Join(err, gpu.Close())
 	}
-	b := &Backend{memory: memory{gpu: gpu}}
+	b := &Backend{memory: memory{gpu: gpu}, last: unknown}
 	if err := b.start(); err != nil {
 		b.Close()
 		return nil, err
@@ -146,8 +146,13 @@ func launch[P any](b *Backend, kernel int, grid [3]int, block, shared int, p *P)
 		Early: early}, unsafe.Pointer(p), b.stream)
 }
 
+const unknown = -1 // no kernel's number
+
 // stageOf is the word in the name of a forward's kernel that says what it does for its stage; of others it is the first word.
 func stageOf(kernel int) string {
+	if kernel == unknown {
+		return ""
+	}
 	words := strings.Split(image.Kernels[kernel], "_")
 	if words[0] == "experts" && slices.Contains(words, "fwd") {
 		return words[1]

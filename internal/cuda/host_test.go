@@ -187,6 +187,48 @@ func TestLaunches(t *testing.T) {
 	}
 }
 
+// Down may start before the kernel before it has ended where that is gate and up, which must not have been asked for on the other side of a
+// graph's ends.
+func TestGraphEnds(t *testing.T) {
+	b, f := fakeBackend(t)
+	w := testgen.Weights(tinyShape, 1)
+	l, err := b.Load(backend.Spec{Shape: tinyShape, Weights: &w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := newWork(t, b, tinyShape, testgen.Tokens(5, tinyShape.Hidden, 1), nil, false)
+	defer v.free(b)
+	if err := v.run(l); err != nil {
+		t.Fatal(err)
+	}
+	var g backend.Graph
+	gateUp := func() error { return l.GateUp(v.gateUp) }
+	for _, c := range []struct {
+		what   string
+		before func() error
+		early  bool
+	}{
+		{"after gate and up", gateUp, true},
+		{"after a graph of them", func() (err error) { g, err = b.Capture(gateUp); return }, false},
+		{"after them and a replay", func() error { return errors.Join(gateUp(), g.Replay()) }, false},
+	} {
+		f.Launches = nil
+		if err := errors.Join(c.before(), l.Down(v.down)); err != nil {
+			t.Fatal(err)
+		}
+		if down := f.Launches[len(f.Launches)-1]; strings.HasSuffix(down, "+") != c.early {
+			t.Errorf("%s: got %s, early is to be %v", c.what, down, c.early)
+		}
+	}
+	if err := gateUp(); err != nil {
+		t.Fatal(err)
+	}
+	f.Launches = nil
+	if _, err := b.Capture(func() error { return l.Down(v.down) }); err != nil || f.Launches[0] != "experts_down_fwd_1x64x1_bf16" {
+		t.Errorf("the first of a graph: %v, %v", err, f.Launches)
+	}
+}
+
 // A queue's stages go into the stream that it is told, and its end leaves the layer's memory alone.
 func TestQueue(t *testing.T) {
 	b, f := fakeBackend(t)

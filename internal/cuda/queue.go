@@ -27,8 +27,8 @@ func (l *layer) Queue() (backend.Queue, error) {
 	return &queue{&layer{Backend: b, Shape: l.Shape, from: l.from, w: l.w, bf16Logits: l.bf16Logits}, own}, nil
 }
 
-// Use puts what follows into the caller's stream.
-func (q *queue) Use(stream uintptr) { q.stream = driver.Stream(stream) }
+// Use puts what follows into the caller's stream, after what others may have put there.
+func (q *queue) Use(stream uintptr) { q.stream, q.last = driver.Stream(stream), unknown }
 
 // Count has stages read their number of tokens on the GPU.
 func (q *queue) Count(n backend.Buffer) { q.tokens = i32(n) }
