@@ -148,6 +148,13 @@ func launch[P any](b *Backend, kernel int, grid [3]int, block, shared int, p *P)
 
 const unknown = -1 // no kernel's number
 
+// forget has the next kernel come after any.
+func (b *Backend) forget() {
+	b.stages.Lock()
+	defer b.stages.Unlock()
+	b.last = unknown
+}
+
 // stageOf is the word in the name of a forward's kernel that says what it does for its stage; of others it is the first word.
 func stageOf(kernel int) string {
 	if kernel == unknown {

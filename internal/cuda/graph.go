@@ -21,9 +21,9 @@ type graph struct {
 // Capture makes a graph of the stages that do asks for, without running them. They must have run once before, so that
 // nothing has to be allocated on the way; their buffers must live as long as the graph.
 func (b *Backend) Capture(do func() error) (backend.Graph, error) {
-	b.last = unknown // a graph's first kernel comes after any, and the next one outside of it too
+	b.forget() // a graph's first kernel comes after any, and the next one outside of it too
 	exec, err := b.gpu.Capture(b.stream, do)
-	b.last = unknown
+	b.forget()
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (b *Backend) Capture(do func() error) (backend.Graph, error) {
 
 // Replay runs the graph after all work asked for before; it does not wait.
 func (g *graph) Replay() error {
-	g.b.last = unknown
+	g.b.forget()
 	return g.b.gpu.Replay(g.exec, g.b.stream)
 }
 

@@ -28,7 +28,10 @@ func (l *layer) Queue() (backend.Queue, error) {
 }
 
 // Use puts what follows into the caller's stream, after what others may have put there.
-func (q *queue) Use(stream uintptr) { q.stream, q.last = driver.Stream(stream), unknown }
+func (q *queue) Use(stream uintptr) {
+	q.stream = driver.Stream(stream)
+	q.forget()
+}
 
 // Count has stages read their number of tokens on the GPU.
 func (q *queue) Count(n backend.Buffer) { q.tokens = i32(n) }
