@@ -18,8 +18,11 @@ type tileSet struct {
 }
 
 func (t *tileSet) count() pointer { return t.at }
-func (t *tileSet) taken() pointer { return t.at + 4 } // how much of the work is, where blocks take it as they become free
-func (t *tileSet) list() pointer  { return t.at + tileBytes }
+
+// taken is how much of the work is, where blocks take it as they become free: so a set is of one such product at a time.
+func (t *tileSet) taken() pointer { return t.at + 4 }
+
+func (t *tileSet) list() pointer { return t.at + tileBytes }
 
 // Plan is R5, and the tiles.
 func (l *layer) Plan(a backend.Plan) error {
