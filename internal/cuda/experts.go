@@ -15,7 +15,7 @@ import (
 // tilesOf are the tiles of a plan that this backend made, for the forward or for the backward.
 func tilesOf(r backend.Rows, backward bool) (*tileSet, error) {
 	t := r.Offsets.(*buffer).tiles
-	if t == nil {
+	if t == nil || t.tiling == nil {
 		return nil, errors.New("cuda: rows without tiles: need a plan that this backend made")
 	}
 	if t.backward != backward {

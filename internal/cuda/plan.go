@@ -63,6 +63,11 @@ func (s *launches) plan(rows backend.Rows, ids pointer, backward bool) {
 		tokens: l.count(tokens), experts: int32(l.Experts), slots: int32(l.TopK), shared: l.shared()}
 	s.cut(&p, offsets.tiles, tiling, tokens)
 	offsets.tiles.backward = backward
+	defer func() {
+		if s.err != nil {
+			offsets.tiles.tiling = nil // a plan that failed is none
+		}
+	}()
 	if tokens <= planOne {
 		p.blockTokens = int32(ceil(tokens, 32) * 32)
 		room := 4 * groups * (ceil(tokens, 32) + 1)
