@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
 	"github.com/samebit/samebit/internal/testgen"
 )
@@ -33,11 +32,7 @@ func TestBackwardLaunches(t *testing.T) {
 			"experts_tree_bwd_f32+ route_dense_bwd_f32+ experts_join_bf16+ experts_gate_up_bwd_1x64x1_bf16+ backward_input_dense_any_bf16+"},
 	} {
 		b, fake := fakeBackend(t)
-		w := testgen.Weights(c.shape, 1)
-		l, err := b.Load(backend.Spec{Shape: c.shape, Weights: &w})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := loadFake(t, b, c.shape)
 		f := newWork(t, b, c.shape, testgen.Tokens(c.tokens, c.shape.Hidden, 1), nil, true)
 		v := newBackwardWork(t, b, c.shape, f, testgen.Upstream(c.tokens, c.shape.Hidden, 1))
 		if err := f.run(l); err != nil {
@@ -56,11 +51,7 @@ func TestBackwardLaunches(t *testing.T) {
 // A plan is for the products of the forward, or for those of the backward, whose tiles are others'.
 func TestPlanKind(t *testing.T) {
 	b, fake := fakeBackend(t)
-	w := testgen.Weights(tinyShape, 1)
-	l, err := b.Load(backend.Spec{Shape: tinyShape, Weights: &w})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := loadFake(t, b, tinyShape)
 	const tokens = 5
 	f := newWork(t, b, tinyShape, testgen.Tokens(tokens, tinyShape.Hidden, 1), nil, true)
 	v := newBackwardWork(t, b, tinyShape, f, testgen.Upstream(tokens, tinyShape.Hidden, 1))

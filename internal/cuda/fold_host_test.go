@@ -102,11 +102,7 @@ func fakeArgs(t testing.TB, b *Backend, s contract.Shape, tokens int) (a backend
 func TestFoldKeeps(t *testing.T) {
 	b, fake := fakeBackend(t)
 	for _, s := range []contract.Shape{tinyShape, {Hidden: 33, Experts: 3, TopK: 2, Width: 17, SharedWidth: 7, NormTopK: true}} {
-		w := testgen.Weights(s, 1)
-		l, err := b.Load(backend.Spec{Shape: s, Weights: &w})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := loadFake(t, b, s)
 		to := newTarget(t, b, s, backend.BF16)
 		f, err := l.NewFold(&to.Gradients)
 		if err != nil {
@@ -149,11 +145,7 @@ func TestFoldKeeps(t *testing.T) {
 // A stream is in a graph as a whole, or not at all.
 func TestFoldInGraph(t *testing.T) {
 	b, _ := fakeBackend(t)
-	w := testgen.Weights(tinyShape, 1)
-	l, err := b.Load(backend.Spec{Shape: tinyShape, Weights: &w})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := loadFake(t, b, tinyShape)
 	to := newTarget(t, b, tinyShape, backend.FP32)
 	a, free := fakeArgs(t, b, tinyShape, 5)
 	defer free()

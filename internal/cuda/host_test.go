@@ -35,6 +35,17 @@ func fakeBackend(t *testing.T) (*Backend, *driver.Fake) {
 	return b, f
 }
 
+// loadFake is a layer of some weights there.
+func loadFake(t *testing.T, b *Backend, s contract.Shape) backend.Layer {
+	t.Helper()
+	w := testgen.Weights(s, 1)
+	l, err := b.Load(backend.Spec{Shape: s, Weights: &w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // What is freed is used again; all of it is given back in the end.
 func TestPool(t *testing.T) {
 	b, f := fakeBackend(t)
@@ -150,11 +161,7 @@ func TestUpload(t *testing.T) {
 func TestLaunches(t *testing.T) {
 	b, f := fakeBackend(t)
 	s := tinyShape
-	w := testgen.Weights(s, 1)
-	l, err := b.Load(backend.Spec{Shape: s, Weights: &w})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := loadFake(t, b, s)
 	for _, c := range []struct {
 		tokens int
 		want   string
@@ -191,11 +198,7 @@ func TestLaunches(t *testing.T) {
 // graph's ends.
 func TestGraphEnds(t *testing.T) {
 	b, f := fakeBackend(t)
-	w := testgen.Weights(tinyShape, 1)
-	l, err := b.Load(backend.Spec{Shape: tinyShape, Weights: &w})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := loadFake(t, b, tinyShape)
 	v := newWork(t, b, tinyShape, testgen.Tokens(5, tinyShape.Hidden, 1), nil, false)
 	defer v.free(b)
 	if err := v.run(l); err != nil {
@@ -233,11 +236,7 @@ func TestGraphEnds(t *testing.T) {
 func TestQueue(t *testing.T) {
 	b, f := fakeBackend(t)
 	s := tinyShape
-	w := testgen.Weights(s, 1)
-	l, err := b.Load(backend.Spec{Shape: s, Weights: &w})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := loadFake(t, b, s)
 	before := f.Left()
 	q, err := l.(backend.Device).Queue()
 	if err != nil {
