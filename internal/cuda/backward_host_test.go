@@ -81,6 +81,28 @@ func TestPlanKind(t *testing.T) {
 	}
 }
 
+// A plan that failed is none, also where one before it did not.
+func TestFailedPlan(t *testing.T) {
+	b, fake := fakeBackend(t)
+	l := loadFake(t, b, tinyShape)
+	f := newWork(t, b, tinyShape, testgen.Tokens(5, tinyShape.Hidden, 1), nil, false)
+	defer f.free(b)
+	if err := f.run(l); err != nil {
+		t.Fatal(err)
+	}
+	fake.Failing = "cuLaunchKernelEx"
+	if err := l.Plan(f.plan); err == nil {
+		t.Fatal("no error where nothing can be launched")
+	}
+	fake.Failing = ""
+	if err := l.GateUp(f.gateUp); err == nil || !strings.Contains(err.Error(), "rows without tiles") {
+		t.Errorf("gate and up after it: %v", err)
+	}
+	if err := f.run(l); err != nil {
+		t.Errorf("planned again: %v", err)
+	}
+}
+
 // Every entry of the table is chosen for some number of tokens of the first model.
 func TestBackwardTilingFor(t *testing.T) {
 	for tokens, want := range map[int]int{1: 0, 64: 0, 1024: 0, 2201: 0, 2202: 1, 4096: 1, 9881: 1, 9882: 2, 1 << 17: 2} {
