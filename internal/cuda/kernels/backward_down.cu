@@ -180,7 +180,7 @@ template <class R, int step> __device__ __forceinline__ void down_backward(const
     constexpr int columns = copy_rows * R::copies, own = columns / 2; // of a block, and of a warpgroup
     extern __shared__ char shared[];
     R ring(shared);
-    ring.init(true);
+    ring.init(Producer<R>::gathering);
     ptx::wait_before();
     ptx::start_next();
     int stages = (p.hidden + stage_terms - 1) / stage_terms;
@@ -204,6 +204,7 @@ template <class R, int step> __device__ __forceinline__ void down_backward(const
             int work;
             uint32_t next;
             ptx::load_shared8(taken.stage(consumer.ring.stage), work, next);
+            __syncwarp(); // whoever gives the stage back does so after all have read
             if (work == Taken::none) break;
             Tile t = work == work_ahead ? ahead : all.tile(work);
             work_ahead = int(next), ahead = all.tile(work_ahead);

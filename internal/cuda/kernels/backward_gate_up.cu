@@ -53,7 +53,7 @@ template <class R> __device__ __forceinline__ void gate_up_backward_produce(cons
 template <class R, int step> __device__ __forceinline__ void gate_up_backward(const GateUpBackwardParams &p) {
     extern __shared__ char shared[];
     R ring(shared);
-    ring.init(false);
+    ring.init(Producer<R>::copying);
     ptx::wait_before();
     ptx::start_next();
     if (threadIdx.x >= consumers) {
@@ -65,9 +65,9 @@ template <class R, int step> __device__ __forceinline__ void gate_up_backward(co
         Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
         float acc[R::copies * R::most / 2] = {};
         if constexpr (R::leaves) {
-            for (; walk.more(); walk.next()) {
+            for (int tile = 0; walk.more(); walk.next(), tile++) {
                 consumer.template multiply_any<step, 0>(acc, walk.tile.rows, stages_of(p, walk.tile), [](int) {});
-                Leaving<R>::put(consumer, acc, walk.tile.rows, consumer.warp * 16, 64);
+                Leaving<R>::put(consumer, tile, acc, walk.tile.rows, consumer.warp * 16, 64);
             }
         } else {
             uint32_t packed[R::copies * R::most / 4] = {}; // the last tile's results

@@ -52,7 +52,7 @@ template <class R, int step> __device__ __forceinline__ void gate_up(const GateU
     constexpr int columns = 64 * R::copies; // of a block
     extern __shared__ char shared[];
     R ring(shared);
-    ring.init(true);
+    ring.init(Producer<R>::gathering);
     ptx::wait_before();
     ptx::start_next();
     int stages = (p.hidden + stage_terms - 1) / stage_terms;
@@ -218,7 +218,7 @@ template <class R, int step> __device__ __forceinline__ void down_produce(const 
 template <class R, int step> __device__ __forceinline__ void down(const DownParams &p) {
     extern __shared__ char shared[];
     R ring(shared);
-    ring.init(false);
+    ring.init(Producer<R>::copying);
     if (threadIdx.x >= consumers) {
         fewer_registers<R>();
         down_produce<R, step>(p, ring);
@@ -227,7 +227,7 @@ template <class R, int step> __device__ __forceinline__ void down(const DownPara
         Consumer<R> consumer(ring);
         Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
         float acc[R::copies * R::most / 2] = {};
-        for (; walk.more(); walk.next()) {
+        for (int tile = 0; walk.more(); walk.next(), tile++) {
             Tile t = walk.tile;
             int width = t.group == p.experts ? p.shared_width : p.width;
             consumer.template multiply_any<step>(acc, t.rows, (width + stage_terms - 1) / stage_terms);
@@ -236,7 +236,7 @@ template <class R, int step> __device__ __forceinline__ void down(const DownPara
             int copy = consumer.group * R::copies, warp = consumer.warp, apart = by_pairs ? 16 : 64;
             int first = by_pairs ? copy / 2 * 128 + warp * 32 + copy % 2 * 16 : copy * 64 + warp * 16; // as above, sixteen columns
             if constexpr (R::leaves) {
-                Leaving<R>::put(consumer, acc, t.rows, first % Leaving<R>::columns, apart);
+                Leaving<R>::put(consumer, tile, acc, t.rows, first % Leaving<R>::columns, apart);
             } else {
                 first += walk.block() * R::copies * copy_rows;
                 bf16_t *out = p.out + int64_t(t.row) * p.hidden;

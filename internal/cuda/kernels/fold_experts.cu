@@ -111,8 +111,8 @@ template <class T> struct Producer {
         int gathered_blocks = ceil(p.hidden, gathered_columns);
         int routed_pieces = ceil(p.width, laid_columns) * gathered_blocks, shared_pieces = ceil(p.shared_width, laid_columns) * gathered_blocks;
         int shared_all = p.state->shared ? 3 * shared_pieces : 0, all = shared_all + p.state->groups * 3 * routed_pieces;
-        auto pieces_of = [&](int piece) { return piece < shared_all ? shared_pieces : routed_pieces; };
-        auto place_of = [&](int piece) { return piece < shared_all ? piece : (piece - shared_all) % (3 * routed_pieces); }; // among its group's
+        auto pieces_of = [&](int piece) { return max(1, piece < shared_all ? shared_pieces : routed_pieces); }; // also of a piece past the last
+        auto place_of = [&](int piece) { return piece < shared_all ? piece : (piece - shared_all) % (3 * pieces_of(piece)); }; // among its group's
         auto work_of = [&](int piece) { // the longest stream first
             if (piece >= all) return make_int4(0, 0, 0, 0);
             return *reinterpret_cast<const int4 *>(p.order + (piece < shared_all ? p.experts : (piece - shared_all) / (3 * routed_pieces)));

@@ -170,9 +170,9 @@ template <class R> struct Leaving {
         return ring.a() + column / 64 * strip + token * row_bytes + ((column % 64 / 8 ^ (token & 7)) << 4);
     }
 
-    // put has a warpgroup write its results, rounded, to the first of the stages that come next: from its accumulators, of whose first copy
-    // this warp has sixteen columns, from this one on among the warpgroup's, of the next so many further.
-    static __device__ __forceinline__ void put(Consumer<R> &consumer, const float *acc, int tokens, int column, int apart) {
+    // put has a warpgroup write its results of the block's next tile, by number, rounded, to the first of the stages that come next: from its
+    // accumulators, of whose first copy this warp has sixteen columns, from this one on among the warpgroup's, of the next so many further.
+    static __device__ __forceinline__ void put(Consumer<R> &consumer, int tile, const float *acc, int tokens, int column, int apart) {
         Leaving way(consumer.ring, consumer.group);
         consumer.ring.skip(groups);
         int matrix = consumer.lane / 8, token = matrix % consumer.blocks * 8 + consumer.lane % 8;
@@ -186,25 +186,26 @@ template <class R> struct Leaving {
         });
         ptx::fence_async();
         ptx::group_sync(1 + consumer.group, 128);
-        if (threadIdx.x % 128 == 0) ptx::barrier_arrive(way.ring.made(consumer.group));
+        if (threadIdx.x % 128 == 0) ptx::barrier_arrive(way.ring.made(consumer.group, tile));
     }
 
     // store_all is run by a warp for each warpgroup: it stores what leaves of a walk's tiles, each of so many stages, to rows of a matrix.
     template <class Walk, class Stages>
     static __device__ __forceinline__ void store_all(Walk walk, R at, int group, const TensorMap *map, bf16_t *out, int width, Stages stages_of) {
-        for (uint32_t turn = 0; walk.more(); walk.next(), turn ^= 1) {
+        for (int tile = 0; walk.more(); walk.next(), tile++) {
             at.skip(stages_of(walk.tile));
-            Leaving(at, group).store(turn, map, out, width, walk.tile.row, walk.tile.rows, (walk.block() * groups + group) * columns);
+            Leaving(at, group).store(tile, map, out, width, walk.tile.row, walk.tile.rows, (walk.block() * groups + group) * columns);
             at.skip(groups);
         }
         ptx::store_wait();
     }
 
-    // store has one warp store results to a matrix, from row and column on, and give the stage back. turn: the tile's parity.
-    __device__ __forceinline__ void store(uint32_t turn, const TensorMap *map, bf16_t *out, int width, int row, int rows, int column) const {
+    // store has one warp store a tile's results to a matrix, from row and column on, and give the stage back. What it read itself is used by
+    // then, so that handing the stage over needs no fence.
+    __device__ __forceinline__ void store(int tile, const TensorMap *map, bf16_t *out, int width, int row, int rows, int column) const {
         int lane = threadIdx.x & 31, done = 0;
         bool whole = (width & 7) == 0 && (reinterpret_cast<uintptr_t>(out) & 15) == 0;
-        ptx::barrier_wait(ring.made(group), turn);
+        ptx::barrier_wait(ring.made(group, tile), tile / 2 & 1);
         if (whole) {
             for (int i = lane; i < rows / 16 * R::copies; i += 32) {
                 int first = i / R::copies * 16, at = i % R::copies * 64;

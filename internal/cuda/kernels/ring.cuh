@@ -26,7 +26,7 @@ template <int copies_, int most_, int depth, int cluster_ = 1> struct Ring {
     static constexpr uint16_t everyone = (1 << cluster) - 1; // of the cluster, as a mask
     // Whether down's results leave through stages: where experts have many rows, and stores would hold the next products up.
     static constexpr bool leaves = most > 128;
-    static_assert(!leaves || (stages <= 6 && copies * b_bytes <= bytes), "a warpgroup's results fit a stage, and have a barrier");
+    static_assert(!leaves || (stages <= 4 && copies * b_bytes <= bytes), "a warpgroup's results fit a stage, and have two barriers");
 
     uint32_t base, bars;
     int stage = 0;
@@ -40,8 +40,9 @@ template <int copies_, int most_, int depth, int cluster_ = 1> struct Ring {
     __device__ __forceinline__ uint32_t b() const { return a() + a_bytes; }
     __device__ __forceinline__ uint32_t full(int s) const { return bars + 8 * s; }
     __device__ __forceinline__ uint32_t empty(int s) const { return bars + 64 + 8 * s; }
-    // A warpgroup's results are in the stage that it was given.
-    __device__ __forceinline__ uint32_t made(int group) const { return bars + 8 * (stages + group); }
+    // A warpgroup's results are in the stage that it was given: for a tile, of two by turns. With one, a warp that has yet to look for the
+    // first results could be overtaken by the next, where tiles have one stage.
+    __device__ __forceinline__ uint32_t made(int group, int tile) const { return bars + 8 * (stages + tile % 2 * groups + group); }
     __device__ __forceinline__ uint32_t staging(int warp) const { return base + stages * bytes + warp * staging_bytes; }
     __device__ __forceinline__ int rank() const { return cluster > 1 ? ptx::cluster_rank() : 0; }
     __device__ __forceinline__ void next() {
@@ -51,15 +52,15 @@ template <int copies_, int most_, int depth, int cluster_ = 1> struct Ring {
         for (stage += n; stage >= stages; stage -= stages) phase ^= 1;
     }
 
-    // init is called by every thread of the block; gathered says whether threads fill stages too, beside the copy engine.
-    __device__ __forceinline__ void init(bool gathered) const {
+    // init is called by every thread of the block; filling is how many threads arrive where a stage is full.
+    __device__ __forceinline__ void init(int filling) const {
         if (threadIdx.x == 0) {
             for (int s = 0; s < stages; s++) {
-                ptx::barrier_init(full(s), gathered ? 1 + producers : 1);
+                ptx::barrier_init(full(s), filling);
                 ptx::barrier_init(empty(s), consumers / 32 * cluster);
             }
             if constexpr (leaves)
-                for (int g = 0; g < groups; g++) ptx::barrier_init(made(g), 1);
+                for (int i = 0; i < 2 * groups; i++) ptx::barrier_init(made(i % groups, i / groups), 1);
             ptx::barrier_init_fence();
         }
         if constexpr (cluster > 1) ptx::cluster_sync();
@@ -86,6 +87,7 @@ template <int copies_, int most_, int depth, int cluster_ = 1> struct Ring {
 // every i.
 template <class R> struct Producer {
     static constexpr int most = R::most, held = (most + 127) / 128;
+    static constexpr int gathering = 1 + producers; // who arrives where a stage is full, of which threads gather rows
     R ring;
     int warp, lane;
     uint32_t rows[most / 16]; // of the matrix, that this lane gathers
@@ -125,6 +127,7 @@ template <class R> struct Producer {
     // all of them: weights(to, full, c) is copy c. bytes are what else the copy engine will bring to this block's stage.
     template <class Weights> __device__ __forceinline__ void start(const R &at, int bytes, Weights weights) const {
         ptx::barrier_wait(at.empty(at.stage), at.phase ^ 1);
+        __syncwarp(); // before one lane arrives for all
         if (warp == 0 && lane == 0) {
             uint32_t full = at.full(at.stage);
             ptx::barrier_expect(full, R::a_bytes + bytes);
@@ -138,7 +141,8 @@ template <class R> struct Producer {
     // give leaves a stage to results, once it is free: it is full at once.
     __device__ __forceinline__ void give() {
         ptx::barrier_wait(ring.empty(ring.stage), ring.phase ^ 1);
-        if (warp == 0 && lane == 0) ptx::barrier_arrive(ring.full(ring.stage));
+        __syncwarp();
+        if (lane == 0) ptx::barrier_arrive(ring.full(ring.stage));
         ring.next();
     }
 
@@ -149,12 +153,13 @@ template <class R> struct Producer {
         ring.next();
     }
 
-    // copy fills it from rows that follow one another, 16 at a time. The first copying warps take part in every stage; no other
-    // may wait for stages then, since it could be overtaken by a whole turn of the ring.
+    // copy fills it from rows that follow one another, 16 at a time. The first copying warps take part in every stage, each by an arrival
+    // where it is full; no other may wait for stages then, since it could be overtaken by a whole turn of the ring.
     static constexpr int copying = 2;
     __device__ __forceinline__ void copy(const TensorMap *matrix, int first, int n, int k) {
         if (warp == 1 && lane * 16 < n)
             ptx::tensor_copy2(ring.b() + lane * 16 * row_bytes, matrix, ring.full(ring.stage), k, first + lane * 16);
+        if (warp == 1 && lane == 0) ptx::barrier_arrive(ring.full(ring.stage));
         __syncwarp();
         ring.next();
     }

@@ -19,7 +19,7 @@ __device__ __forceinline__ void segments(const LogitsParams &p) {
     using R = Ring<1, segments_tokens, 4>;
     extern __shared__ char shared[];
     R ring(shared);
-    ring.init(true);
+    ring.init(Producer<R>::gathering);
     int block = blockIdx.x, first = blockIdx.y * segments_tokens, all = (p.hidden + stage_terms - 1) / stage_terms;
     int from = blockIdx.z * segment_stages, to = min(from + segment_stages, all);
     if (threadIdx.x >= consumers) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void logits(const LogitsParams &p) {
     using R = Ring<1, logits_experts, 4>;
     extern __shared__ char shared[];
     R ring(shared);
-    ring.init(false);
+    ring.init(1);
     int first = blockIdx.y * logits_tokens, expert = blockIdx.x * logits_experts, stages = (p.hidden + stage_terms - 1) / stage_terms;
     ptx::wait_before();
     ptx::start_next();
