@@ -20,15 +20,13 @@ func (l *layer) PlanBackward(a backend.PlanBackward) error {
 	tokens := a.Rows.Tokens
 	s := &launches{layer: l}
 	if tokens == 0 {
-		s.plan(a.Rows, 0, true)
+		s.plan(a.Rows, 0, true, rowWeights{})
 		return s.err
 	}
 	live := s.scratch(&l.live, 4*tokens*l.TopK)
 	run(s, image.BackwardLiveI32, [3]int{ceil(tokens, 8)}, 256, 0, &liveParams{dy: bf16(a.DY), ids: i32(a.IDs), live: live,
 		tokens: l.count(tokens), hidden: int32(l.Hidden), slots: int32(l.TopK)})
-	s.plan(a.Rows, live, true)
-	run(s, image.BackwardWeightF32, [3]int{ceil(tokens*(l.TopK+1), 256)}, 256, 0, &weightParams{row: i32(a.Rows.Row), weights: fp32(a.Weights),
-		z: fp32(a.Z), weight: fp32(a.Weight), tokens: l.count(tokens), slots: int32(l.TopK)})
+	s.plan(a.Rows, live, true, rowWeights{of: fp32(a.Weights), z: fp32(a.Z), to: fp32(a.Weight)})
 	return s.err
 }
 
@@ -68,6 +66,7 @@ func (l *layer) ExpertsBackward(a backend.ExpertsBackward) error {
 	if (l.Width|l.SharedWidth)%8 == 0 && (p.g|p.u|p.sharedG|p.sharedU|p.dg|p.du|p.hw|p.sharedDG|p.sharedDU|p.sharedHW)%16 == 0 {
 		p.whole = 1
 	}
+	p.ahead = l.after(image.BackwardPlacesI32)
 	backwardProduct(s, tiles.tiling, tiles.tiling.Down, &p)
 	run(s, image.ExpertsTreeBwdF32, [3]int{ceil(all, treeThreads)}, treeThreads, 0, &treeParams{offsets: i32(a.Rows.Offsets), partial: partial,
 		dweight: fp32(a.DWeight), experts: int32(l.Experts), width: int32(l.Width), sharedWidth: int32(l.SharedWidth), partials: int32(partials)})
@@ -100,25 +99,30 @@ func (l *layer) RowsBackward(a backend.RowsBackward) error {
 	if err != nil {
 		return err
 	}
-	if tiles.tiling.Other != nil {
-		tiles = tiles.other
+	tiling := tiles.tiling
+	if other := tiling.Other; other != nil {
+		if !other.tilesAlike(tiling) {
+			tiles = tiles.other
+		}
+		tiling = other
 	}
 	l.stages.Lock()
 	defer l.stages.Unlock()
 	s := &launches{layer: l}
 	p := gateUpBackwardParams{routed: l.w.routed.gateUpTurned, shared: l.w.shared.gateUpTurned, tiles: tiles.list(), tileCount: tiles.count(),
-		out: bf16(a.Out), hidden: int32(l.Hidden), experts: int32(l.Experts), blocks: int32(ceil(l.Hidden, copyRows*tiles.tiling.Copies))}
+		out: bf16(a.Out), hidden: int32(l.Hidden), experts: int32(l.Experts), blocks: int32(ceil(l.Hidden, copyRows*tiling.Copies))}
 	p.routedRows, p.parts, p.width = s.parts(&l.joined, &l.h, a.RoutedGrad, a.Rows.Tokens*l.TopK, l.Width)
 	p.sharedRows, p.sharedParts, p.sharedWidth = p.routedRows, p.parts, p.width // not used
 	if l.SharedWidth > 0 {
 		p.sharedRows, p.sharedParts, p.sharedWidth = s.parts(&l.sharedJoined, &l.sharedH, a.SharedGrad, a.Rows.Tokens, l.SharedWidth)
 	}
-	if tiles.tiling.Cluster == 1 {
-		backwardProduct(s, tiles.tiling, tiles.tiling.GateUp, &p)
+	p.ahead = l.after(image.RouteNormBwdF32, image.RouteDenseBwdF32)
+	if tiling.Cluster == 1 {
+		backwardProduct(s, tiling, tiling.GateUp, &p)
 		return s.err
 	}
 	p.outRows = s.results(p.out, a.Out.Len()/l.Hidden, l.Hidden)
-	product(s, tiles.tiling, tiles.tiling.GateUp, &p)
+	product(s, tiling, tiling.GateUp, &p)
 	return s.err
 }
 

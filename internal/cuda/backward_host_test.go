@@ -21,15 +21,15 @@ func TestBackwardLaunches(t *testing.T) {
 		want   string
 	}{
 		{tinyShape, 0, ""},
-		{tinyShape, 5, "backward_live_i32+ plan_one_i32+ backward_weight_f32+ backward_places_i32+ experts_down_bwd_1x64x1_bf16+ experts_tree_bwd_f32+ " +
-			"route_norm_bwd_f32+ experts_gate_up_bwd_1x64x1_bf16+ backward_input_norm_rows_bf16+"},
-		{tinyShape, 300, "backward_live_i32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ backward_weight_f32+ backward_places_i32+ " +
+		{tinyShape, 5, "backward_live_i32+ plan_one_i32+ backward_places_i32+ experts_down_bwd_1x64x1_bf16+ experts_tree_bwd_f32+ " +
+			"route_norm_bwd_f32+ experts_gate_up_bwd_2x64x1_bf16+ backward_input_norm_rows_bf16+"},
+		{tinyShape, 300, "backward_live_i32+ plan_count_i32+ plan_lay_i32+ plan_place_i32+ backward_places_i32+ " +
 			"experts_down_bwd_2x128x1_bf16+ experts_tree_bwd_f32+ route_norm_bwd_f32+ experts_gate_up_bwd_2x128x1_bf16+ backward_input_norm_rows_bf16+"},
-		{tinyShape, 800, "backward_live_i32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ plan_lay_i32+ backward_weight_f32+ " +
+		{tinyShape, 800, "backward_live_i32+ plan_count_i32+ plan_lay_i32+ plan_place_i32+ plan_lay_i32+ " +
 			"backward_places_i32+ experts_down_bwd_2x128x1_bf16+ experts_tree_bwd_f32+ route_norm_bwd_f32+ experts_gate_up_bwd_2x176x2_bf16+ " +
 			"backward_input_norm_rows_bf16+"},
-		{odd, 5, "backward_live_i32+ plan_one_i32+ backward_weight_f32+ backward_places_i32+ layer_pad_bf16+ experts_down_bwd_1x64x1_bf16+ " +
-			"experts_tree_bwd_f32+ route_dense_bwd_f32+ experts_join_bf16+ experts_gate_up_bwd_1x64x1_bf16+ backward_input_dense_any_bf16+"},
+		{odd, 5, "backward_live_i32+ plan_one_i32+ backward_places_i32+ layer_pad_bf16+ experts_down_bwd_1x64x1_bf16+ " +
+			"experts_tree_bwd_f32+ route_dense_bwd_f32+ experts_join_bf16+ experts_gate_up_bwd_2x64x1_bf16+ backward_input_dense_any_bf16+"},
 	} {
 		b, fake := fakeBackend(t)
 		l := loadFake(t, b, c.shape)

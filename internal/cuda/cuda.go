@@ -146,6 +146,15 @@ func launch[P any](b *Backend, kernel int, grid [3]int, block, shared int, p *P)
 		Early: early}, unsafe.Pointer(p), b.stream)
 }
 
+// after says whether what was launched last is one of these kernels, as a kernel's parameter: where it is, what is older may be read before it
+// has ended.
+func (b *Backend) after(kernels ...int) int32 {
+	if slices.Contains(kernels, b.last) {
+		return 1
+	}
+	return 0
+}
+
 const unknown = -1 // no kernel's number
 
 // forget has the next kernel come after any.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/internal/cuda/driver"
+	"github.com/samebit/samebit/internal/cuda/image"
 )
 
 // tilesOf are the tiles of a plan that this backend made, for the forward or for the backward.
@@ -42,7 +43,7 @@ func (l *layer) GateUp(a backend.GateUp) error {
 		tiles: tiles.list(), tileCount: tiles.count(),
 		g: fp32(a.Routed.G), u: fp32(a.Routed.U), h: bf16(a.Routed.H), sharedG: fp32(a.Shared.G), sharedU: fp32(a.Shared.U), sharedH: bf16(a.Shared.H),
 		hidden: int32(pitch), experts: int32(l.Experts), width: int32(l.Width), sharedWidth: int32(l.SharedWidth),
-		blocks: int32(ceil(max(l.Width, l.SharedWidth), copyRows/2*tiles.tiling.Copies))}
+		blocks: int32(ceil(max(l.Width, l.SharedWidth), copyRows/2*tiles.tiling.Copies)), ahead: l.after(image.PlanPlaceI32)}
 	product(s, tiles.tiling, tiles.tiling.GateUp, &p)
 	return s.err
 }
@@ -92,5 +93,5 @@ func (s *launches) results(at pointer, rows, columns int) driver.TensorMap {
 
 // product launches an experts' kernel, one block to a multiprocessor.
 func product[P any](s *launches, t *Tiling, kernel int, p *P) {
-	run(s, kernel, [3]int{s.gpu.Processors / t.Cluster * t.Cluster}, productThreads, ringBytes(t.Copies, t.Most, t.Stages), p)
+	run(s, kernel, [3]int{s.gpu.Processors / t.Cluster * t.Cluster}, productThreads, ringBytes(t.Copies, t.Most, t.Stages)+stagingBytes, p)
 }

@@ -6,9 +6,11 @@ package cuda
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/samebit/samebit/backend"
 	"github.com/samebit/samebit/contract"
@@ -168,11 +170,11 @@ func TestLaunches(t *testing.T) {
 	}{
 		{0, ""},
 		{5, "route_segments_fwd_bf16+ route_select_spread_512_f32+ plan_one_i32+ experts_gate_up_fwd_1x64x1_bf16+ experts_down_fwd_1x64x1_bf16+ combine_rows_fwd_bf16+"},
-		{300, "route_logits_fwd_bf16+ route_select_512_f32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ " +
+		{300, "route_logits_fwd_few_bf16+ route_select_512_f32+ plan_count_i32+ plan_lay_i32+ plan_place_i32+ " +
 			"experts_gate_up_fwd_2x128x1_bf16+ experts_down_fwd_2x128x1_bf16+ combine_rows_fwd_bf16+"},
-		{400, "route_logits_fwd_bf16+ route_select_512_f32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ " +
+		{400, "route_logits_fwd_few_bf16+ route_select_512_f32+ plan_count_i32+ plan_lay_i32+ plan_place_i32+ " +
 			"experts_gate_up_fwd_2x176x1_bf16+ experts_down_fwd_2x176x1_bf16+ combine_rows_fwd_bf16+"},
-		{2500, "route_logits_fwd_bf16+ route_select_512_f32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ " +
+		{5000, "route_logits_fwd_many_bf16+ route_select_512_f32+ plan_count_i32+ plan_add_i32+ plan_lay_i32+ plan_place_i32+ " +
 			"experts_gate_up_fwd_2x176x2_bf16+ experts_down_fwd_2x176x2_bf16+ combine_rows_fwd_bf16+"},
 	} {
 		f.Launches = nil
@@ -229,6 +231,58 @@ func TestGraphEnds(t *testing.T) {
 	f.Launches = nil
 	if _, err := b.Capture(func() error { return l.Down(v.down) }); err != nil || f.Launches[0] != "experts_down_fwd_1x64x1_bf16" {
 		t.Errorf("the first of a graph: %v, %v", err, f.Launches)
+	}
+}
+
+// Products read tiles and weights before the kernel ahead of them has ended where their plan is older than that one, and nowhere else.
+func TestAhead(t *testing.T) {
+	odd := contract.Shape{Hidden: 33, Experts: 5, TopK: 2, Width: 17, SharedWidth: 16}
+	for _, c := range []struct {
+		what   string
+		shape  contract.Shape
+		tokens int
+		run    func(b *Backend, l *layer, f *work, v *backwardWork) error
+		want   string
+	}{
+		{"one kernel plans", tinyShape, 5, func(b *Backend, l *layer, f *work, v *backwardWork) error { return errors.Join(f.run(l), v.run(l)) },
+			"gate_up_fwd 0, down_bwd 1, gate_up_bwd 1"},
+		{"several plan", tinyShape, 300, func(b *Backend, l *layer, f *work, v *backwardWork) error { return errors.Join(f.run(l), v.run(l)) },
+			"gate_up_fwd 1, down_bwd 1, gate_up_bwd 1"},
+		{"rows are copied in between", odd, 300, func(b *Backend, l *layer, f *work, v *backwardWork) error { return errors.Join(f.run(l), v.run(l)) },
+			"gate_up_fwd 0, down_bwd 0, gate_up_bwd 0"},
+		{"another stage in between", tinyShape, 300, func(b *Backend, l *layer, f *work, v *backwardWork) error {
+			return errors.Join(l.Plan(f.plan), l.Combine(f.combine), l.GateUp(f.gateUp), l.PlanBackward(v.plan), l.ExpertsBackward(v.experts), l.RowsBackward(v.rows))
+		}, "gate_up_fwd 0, down_bwd 1, gate_up_bwd 0"},
+		{"a graph begins in between", tinyShape, 300, func(b *Backend, l *layer, f *work, v *backwardWork) error {
+			err := l.Plan(f.plan)
+			_, e := b.Capture(func() error { return l.GateUp(f.gateUp) })
+			err = errors.Join(err, e, l.PlanBackward(v.plan), l.ExpertsBackward(v.experts), l.RouteBackward(v.route))
+			_, e = b.Capture(func() error { return l.RowsBackward(v.rows) })
+			return errors.Join(err, e)
+		}, "gate_up_fwd 0, down_bwd 1, gate_up_bwd 0"},
+	} {
+		b, fake := fakeBackend(t)
+		l := loadFake(t, b, c.shape)
+		f := newWork(t, b, c.shape, testgen.Tokens(c.tokens, c.shape.Hidden, 1), nil, true)
+		v := newBackwardWork(t, b, c.shape, f, testgen.Upstream(c.tokens, c.shape.Hidden, 1))
+		var got []string
+		fake.Launched = func(kernel string, p unsafe.Pointer) {
+			for part, ahead := range map[string]func() int32{
+				"gate_up_fwd": func() int32 { return (*gateUpParams)(p).ahead },
+				"down_bwd":    func() int32 { return (*downBackwardParams)(p).ahead },
+				"gate_up_bwd": func() int32 { return (*gateUpBackwardParams)(p).ahead },
+			} {
+				if strings.HasPrefix(kernel, "experts_"+part) {
+					got = append(got, fmt.Sprint(part, " ", ahead()))
+				}
+			}
+		}
+		if err := c.run(b, l.(*layer), f, v); err != nil {
+			t.Fatal(c.what, err)
+		}
+		if got := strings.Join(got, ", "); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.what, got, c.want)
+		}
 	}
 }
 

@@ -80,7 +80,8 @@ func TestNumbersAreTheSources(t *testing.T) {
 	}{
 		{"route.cu", "segments_tokens", segmentTokens},
 		{"route.cu", "logits_tokens", logitTokens},
-		{"route.cu", "logits_experts", logitExperts},
+		{"route.cu", "logits_few", logitFew},
+		{"route.cu", "logits_many", logitMany},
 		{"plan.cu", "plan_threads", planThreads},
 		{"plan.cu", "count_threads", countThreads},
 		{"fold.cuh", "fold_calls", foldCalls},

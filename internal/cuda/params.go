@@ -34,20 +34,20 @@ type selectParams struct {
 }
 
 type planParams struct {
-	ids, offsets, token, slot, row, tiles, tileCount, counts pointer
-	tokens                                                   count
-	experts, slots, shared, blockTokens, tileMost, tileStep  int32
-	tileCluster, _                                           int32
+	ids, offsets, token, slot, row, tiles, tileCount, counts, weights, z, weight pointer
+	tokens                                                                       count
+	experts, slots, shared, blockTokens, tileMost, tileStep                      int32
+	tileCluster, adds                                                            int32
 }
 
 type gateUpParams struct {
-	routed, shared                              driver.TensorMap
-	x                                           pointer
-	xPitch                                      int64
-	token, tiles, tileCount                     pointer
-	g, u, sharedG, sharedU, h, sharedH          pointer
-	hidden, experts, width, sharedWidth, blocks int32
-	_                                           [64]byte
+	routed, shared                                     driver.TensorMap
+	x                                                  pointer
+	xPitch                                             int64
+	token, tiles, tileCount                            pointer
+	g, u, sharedG, sharedU, h, sharedH                 pointer
+	hidden, experts, width, sharedWidth, blocks, ahead int32
+	_                                                  [64]byte
 }
 
 type downParams struct {

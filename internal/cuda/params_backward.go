@@ -14,12 +14,6 @@ type liveParams struct {
 	hidden, slots int32
 }
 
-type weightParams struct {
-	row, weights, z, weight pointer
-	tokens                  count
-	slots, _                int32
-}
-
 type placesParams struct {
 	row, forward, offsets, place, taken pointer
 	tokens                              count
@@ -34,7 +28,7 @@ type downBackwardParams struct {
 	g, u, sharedG, sharedU                                pointer
 	dg, du, hw, sharedDG, sharedDU, sharedHW, partial     pointer
 	hidden, experts, width, sharedWidth, blocks, partials int32
-	whole, _                                              int32
+	whole, ahead                                          int32
 	_                                                     [64]byte
 }
 
@@ -44,12 +38,12 @@ type treeParams struct {
 }
 
 type gateUpBackwardParams struct {
-	routed, shared                                                     driver.TensorMap
-	routedRows, sharedRows                                             [2]driver.TensorMap
-	outRows                                                            driver.TensorMap
-	tiles, tileCount, out                                              pointer
-	hidden, experts, width, sharedWidth, parts, sharedParts, blocks, _ int32
-	_                                                                  [64]byte
+	routed, shared                                                         driver.TensorMap
+	routedRows, sharedRows                                                 [2]driver.TensorMap
+	outRows                                                                driver.TensorMap
+	tiles, tileCount, out                                                  pointer
+	hidden, experts, width, sharedWidth, parts, sharedParts, blocks, ahead int32
+	_                                                                      [64]byte
 }
 
 type joinParams struct {

@@ -29,7 +29,7 @@ func (l *layer) Plan(a backend.Plan) error {
 	l.stages.Lock()
 	defer l.stages.Unlock()
 	s := &launches{layer: l}
-	s.plan(a.Rows, i32(a.IDs), a.Backward)
+	s.plan(a.Rows, i32(a.IDs), a.Backward, rowWeights{})
 	return s.err
 }
 
@@ -45,8 +45,11 @@ func (l *layer) tilingFor(tokens int, backward bool) *Tiling {
 	return tilingFor(table, tokens, l.TopK, l.Experts)
 }
 
+// rowWeights are the weights of tokens' routes and what makes that of the shared expert, and where each row's goes; or none.
+type rowWeights struct{ of, z, to pointer }
+
 // plan lays out the rows of ids, and cuts them into tiles.
-func (s *launches) plan(rows backend.Rows, ids pointer, backward bool) {
+func (s *launches) plan(rows backend.Rows, ids pointer, backward bool, weights rowWeights) {
 	l, tokens, groups, tiling := s.layer, rows.Tokens, s.Experts+1, s.tilingFor(rows.Tokens, backward)
 	offsets := rows.Offsets.(*buffer)
 	if s.err != nil {
@@ -60,7 +63,7 @@ func (s *launches) plan(rows backend.Rows, ids pointer, backward bool) {
 		offsets.tiles = &tileSet{}
 	}
 	p := planParams{ids: ids, offsets: offsets.at, token: i32(rows.Token), slot: i32(rows.Slot), row: i32(rows.Row),
-		tokens: l.count(tokens), experts: int32(l.Experts), slots: int32(l.TopK), shared: l.shared()}
+		weights: weights.of, z: weights.z, weight: weights.to, tokens: l.count(tokens), experts: int32(l.Experts), slots: int32(l.TopK), shared: l.shared()}
 	s.cut(&p, offsets.tiles, tiling, tokens)
 	offsets.tiles.backward = backward
 	defer func() {
@@ -80,8 +83,13 @@ func (s *launches) plan(rows backend.Rows, ids pointer, backward bool) {
 	p.counts = s.scratch(&l.counts, 4*(blocks+1)*groups)
 	bits := 4 * groups * planBlock / 32
 	run(s, image.PlanCountI32, [3]int{blocks}, countThreads, bits, &p)
-	run(s, image.PlanAddI32, [3]int{ceil(groups, 8)}, 256, 0, &p)
+	if blocks <= planAdds {
+		p.adds = 1
+	} else {
+		run(s, image.PlanAddI32, [3]int{ceil(groups, 8)}, 256, 0, &p)
+	}
 	run(s, image.PlanLayI32, [3]int{1}, planThreads, 0, &p)
+	p.adds = 0
 	run(s, image.PlanPlaceI32, [3]int{blocks}, countThreads, bits, &p)
 	s.otherwise(&p, offsets.tiles, tokens, image.PlanLayI32, 0)
 }
@@ -97,7 +105,7 @@ func (s *launches) cut(p *planParams, t *tileSet, tiling *Tiling, tokens int) {
 
 // otherwise cuts the same rows by the set's other tiling, where it has one, by the kernel that lays tiles.
 func (s *launches) otherwise(p *planParams, t *tileSet, tokens, kernel, room int) {
-	if t.tiling.Other == nil {
+	if other := t.tiling.Other; other == nil || other.tilesAlike(t.tiling) {
 		return
 	}
 	if t.other == nil {

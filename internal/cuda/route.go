@@ -39,9 +39,12 @@ func (l *layer) Route(a backend.Route) error {
 		run(s, l.held(image.RouteSelectSpread512F32, image.RouteSelectSpread2048F32), [3]int{a.Tokens}, selectThreads, 4*(3*l.Experts+2), &choose)
 		return s.err
 	}
-	logits.rows, logits.router = s.rows(x, a.Tokens, pitch, logitTokens), s.rows(l.w.router, l.Experts+1, pitch, logitExperts)
-	run(s, image.RouteLogitsFwdBf16, [3]int{ceil(l.Experts+1, logitExperts), ceil(a.Tokens, logitTokens)}, productThreads,
-		ringBytes(1, logitExperts, routeStages), &logits)
+	kernel, experts := image.RouteLogitsFwdManyBf16, logitMany
+	if a.Tokens <= fewTokens {
+		kernel, experts = image.RouteLogitsFwdFewBf16, logitFew
+	}
+	logits.rows, logits.router = s.rows(x, a.Tokens, pitch, logitTokens), s.rows(l.w.router, l.Experts+1, pitch, experts)
+	run(s, kernel, [3]int{ceil(l.Experts+1, experts), ceil(a.Tokens, logitTokens)}, productThreads, ringBytes(1, experts, routeStages), &logits)
 	warps := min(8, max(1, 200<<10/(12*l.Experts)))
 	run(s, l.held(image.RouteSelect512F32, image.RouteSelect2048F32), [3]int{ceil(a.Tokens, warps)}, 32*warps, warps*12*l.Experts, &choose)
 	return s.err

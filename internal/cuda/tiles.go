@@ -23,7 +23,7 @@ type Tiling struct {
 	Rows    int // of an expert, on average, up to which this is taken
 	GateUp  int // kernels of the image
 	Down    int
-	Other   *Tiling // of GateUp, where it is not cut as Down is
+	Other   *Tiling // GateUp's, where it is not Down's
 }
 
 // Tilings is the table, by an expert's rows. Pairs of blocks pay where an expert has two tiles or more, as a rule: below, weights come from
@@ -33,6 +33,11 @@ var Tilings = [...]Tiling{
 	{2, 128, 16, 4, 1, 85, image.ExpertsGateUpFwd2x128x1Bf16, image.ExpertsDownFwd2x128x1Bf16, nil},
 	{2, 176, 8, 4, 1, 192, image.ExpertsGateUpFwd2x176x1Bf16, image.ExpertsDownFwd2x176x1Bf16, nil},
 	{2, 176, 8, 4, 2, math.MaxInt, image.ExpertsGateUpFwd2x176x2Bf16, image.ExpertsDownFwd2x176x2Bf16, nil},
+}
+
+// tilesAlike says whether an expert's rows are cut into the same tiles by both.
+func (t *Tiling) tilesAlike(other *Tiling) bool {
+	return t.Most == other.Most && t.Step == other.Step && t.Cluster == other.Cluster
 }
 
 func (t Tiling) String() string {
@@ -52,7 +57,8 @@ const (
 	stageTerms     = 64
 	segmentTokens  = 64
 	logitTokens    = 128
-	logitExperts   = 176
+	logitFew       = 48
+	logitMany      = 176
 	routeStages    = 4
 	selectThreads  = 256
 	planThreads    = 1024
@@ -63,14 +69,16 @@ const (
 
 // What the host chooses between.
 const (
-	spreadTokens = 256 // up to here each segment of a logit has a block of its own
-	planOne      = 128 // up to here one block plans
-	planBlock    = 128 // tokens of a block otherwise
+	spreadTokens = 128  // up to here each segment of a logit has a block of its own
+	fewTokens    = 3072 // up to here a block of logits has few experts
+	planOne      = 128  // up to here one block plans
+	planBlock    = 128  // tokens of a block otherwise
+	planAdds     = 32   // up to so many blocks' counts are added by the one that lays out
 )
 
-// ringBytes is the shared memory of a product.
+// ringBytes is the shared memory of a product, but for what it has behind its ring.
 func ringBytes(copies, tokens, stages int) int {
-	return stages*2*stageTerms*(copies*copyRows+tokens) + stagingBytes + 128 + 1024
+	return stages*2*stageTerms*(copies*copyRows+tokens) + 128 + 1024
 }
 
 func ceil(n, by int) int { return (n + by - 1) / by }

@@ -17,6 +17,7 @@ type Fake struct {
 	Failing      string   // the call of this name fails, with result 999
 	Launches     []string // kernels, in order; early ones with a + behind
 	Stream       Stream   // of the last launch
+	Launched     func(kernel string, parameters unsafe.Pointer)
 	Maps         [][]uint64
 	names        map[uintptr]string
 	memory       map[uintptr][]byte
@@ -100,6 +101,9 @@ func (f *Fake) call(c call, a ...uintptr) int {
 	case cuLaunchKernelEx:
 		b := at[launchBlock](a[0])
 		name := f.names[a[1]]
+		if f.Launched != nil {
+			f.Launched(name, b.parameters[0])
+		}
 		if b.count > 0 {
 			name += "+"
 		}

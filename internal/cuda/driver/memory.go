@@ -90,7 +90,7 @@ func (d *Device) Fill(dst Pointer, value byte, n int, s Stream) error {
 const (
 	kindBF16        = 9
 	swizzle128      = 3
-	promote256bytes = 3
+	promote128bytes = 2
 )
 
 // NewTensorMap makes a tensor map.
@@ -108,7 +108,7 @@ func (d *Device) NewTensorMap(t Tensor) (TensorMap, error) {
 	strides = append(strides, 0) // not empty, so that there is an address
 	err := d.do(fmt.Sprintf("describing a tensor of %v elements, strides %v, box %v", t.Sizes, t.Strides, t.Box), cuTensorMapEncodeTiled,
 		at, kindBF16, uintptr(len(sizes)), uintptr(t.At), address(&sizes[0]), address(&strides[0]), address(&box[0]), address(&steps[0]),
-		0, swizzle128, promote256bytes, 0)
+		0, swizzle128, promote128bytes, 0)
 	runtime.KeepAlive(room)
 	runtime.KeepAlive([]any{sizes, strides, box, steps})
 	from := int(at - address(room))

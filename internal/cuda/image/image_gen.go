@@ -11,7 +11,6 @@ const (
 	BackwardInputNormRowsBf16
 	BackwardLiveI32
 	BackwardPlacesI32
-	BackwardWeightF32
 	CombineAnyFwdBf16
 	CombineRowsFwdBf16
 	ExpertsDownBwd1x64x1Bf16
@@ -20,9 +19,9 @@ const (
 	ExpertsDownFwd2x128x1Bf16
 	ExpertsDownFwd2x176x1Bf16
 	ExpertsDownFwd2x176x2Bf16
-	ExpertsGateUpBwd1x64x1Bf16
 	ExpertsGateUpBwd2x128x1Bf16
 	ExpertsGateUpBwd2x176x2Bf16
+	ExpertsGateUpBwd2x64x1Bf16
 	ExpertsGateUpFwd1x64x1Bf16
 	ExpertsGateUpFwd2x128x1Bf16
 	ExpertsGateUpFwd2x176x1Bf16
@@ -47,7 +46,8 @@ const (
 	PlanOneI32
 	PlanPlaceI32
 	RouteDenseBwdF32
-	RouteLogitsFwdBf16
+	RouteLogitsFwdFewBf16
+	RouteLogitsFwdManyBf16
 	RouteNormBwdF32
 	RouteSegmentsFwdBf16
 	RouteSelect2048F32
@@ -64,7 +64,6 @@ var Kernels = [...]string{
 	BackwardInputNormRowsBf16:   "backward_input_norm_rows_bf16",
 	BackwardLiveI32:             "backward_live_i32",
 	BackwardPlacesI32:           "backward_places_i32",
-	BackwardWeightF32:           "backward_weight_f32",
 	CombineAnyFwdBf16:           "combine_any_fwd_bf16",
 	CombineRowsFwdBf16:          "combine_rows_fwd_bf16",
 	ExpertsDownBwd1x64x1Bf16:    "experts_down_bwd_1x64x1_bf16",
@@ -73,9 +72,9 @@ var Kernels = [...]string{
 	ExpertsDownFwd2x128x1Bf16:   "experts_down_fwd_2x128x1_bf16",
 	ExpertsDownFwd2x176x1Bf16:   "experts_down_fwd_2x176x1_bf16",
 	ExpertsDownFwd2x176x2Bf16:   "experts_down_fwd_2x176x2_bf16",
-	ExpertsGateUpBwd1x64x1Bf16:  "experts_gate_up_bwd_1x64x1_bf16",
 	ExpertsGateUpBwd2x128x1Bf16: "experts_gate_up_bwd_2x128x1_bf16",
 	ExpertsGateUpBwd2x176x2Bf16: "experts_gate_up_bwd_2x176x2_bf16",
+	ExpertsGateUpBwd2x64x1Bf16:  "experts_gate_up_bwd_2x64x1_bf16",
 	ExpertsGateUpFwd1x64x1Bf16:  "experts_gate_up_fwd_1x64x1_bf16",
 	ExpertsGateUpFwd2x128x1Bf16: "experts_gate_up_fwd_2x128x1_bf16",
 	ExpertsGateUpFwd2x176x1Bf16: "experts_gate_up_fwd_2x176x1_bf16",
@@ -100,7 +99,8 @@ var Kernels = [...]string{
 	PlanOneI32:                  "plan_one_i32",
 	PlanPlaceI32:                "plan_place_i32",
 	RouteDenseBwdF32:            "route_dense_bwd_f32",
-	RouteLogitsFwdBf16:          "route_logits_fwd_bf16",
+	RouteLogitsFwdFewBf16:       "route_logits_fwd_few_bf16",
+	RouteLogitsFwdManyBf16:      "route_logits_fwd_many_bf16",
 	RouteNormBwdF32:             "route_norm_bwd_f32",
 	RouteSegmentsFwdBf16:        "route_segments_fwd_bf16",
 	RouteSelect2048F32:          "route_select_2048_f32",

@@ -14,14 +14,6 @@ struct LiveParams {
     int hidden, slots;
 };
 
-struct WeightParams {
-    const int *row;             // [T,K+1]
-    const float *weights, *z;   // [T,K], [T]
-    float *weight;              // [R]
-    Count tokens;
-    int slots, _;
-};
-
 struct PlacesParams {
     const int *row, *forward; // [T,K+1]: the rows of the slots, now and in the forward
     const int *offsets;       // of the forward
@@ -45,7 +37,7 @@ struct DownBackwardParams {
     float *partial; // [R,partials]: the sums of q*h over 64 columns
     int hidden, experts, width, shared_width;
     int blocks, partials; // of columns, of the widest expert; sums of a row
-    int whole, _;         // rows of the activations and their gradients are multiples of 16 bytes
+    int whole, ahead;     // rows of the activations and their gradients are multiples of 16 bytes; as in GateUpParams
 };
 
 struct TreeParams {
@@ -65,7 +57,7 @@ struct GateUpBackwardParams {
     int hidden, experts;
     int width, shared_width; // terms of a part
     int parts, shared_parts; // two; one where gate and up are joined
-    int blocks, _;           // of columns
+    int blocks, ahead;       // of columns; as in GateUpParams
 };
 
 struct JoinParams {

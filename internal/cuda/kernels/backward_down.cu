@@ -128,13 +128,14 @@ struct Work {
 struct Taken {
     static constexpr int none = -1, barrier = 4; // a named one, of the producers
     uint32_t at;
-    template <class R> __device__ __forceinline__ explicit Taken(const R &ring) : at(ring.bars + bars_bytes + groups * leaving_bytes) {}
+    template <class R> __device__ __forceinline__ explicit Taken(const R &ring) : at(ring.behind() + groups * leaving_bytes) {}
     __device__ __forceinline__ uint32_t stage(int s) const { return at + 8 * s; }
     __device__ __forceinline__ uint32_t turn(int t) const { return at + 64 + 4 * t; }
 };
 
 template <class R, int step> __device__ __forceinline__ void down_backward_produce(const DownBackwardParams &p, const R &ring) {
     constexpr int columns = copy_rows * R::copies; // of a block
+    if (!p.ahead) ptx::wait_before();
     Producer<R> producer(ring);
     Work all(p);
     Taken taken(ring);
@@ -146,24 +147,36 @@ template <class R, int step> __device__ __forceinline__ void down_backward_produ
     auto look = [&](Tile t) { producer.look_ahead(t.rows, [&](int i) { return p.token[t.row + i]; }); };
     int stages = (p.hidden + stage_terms - 1) / stage_terms, work = blockIdx.x, next = work + gridDim.x;
     Tile t = all.tile(work), ahead = all.tile(next);
+    auto first_column = [&] { return work % all.blocks * columns; };
+    auto past = [&] { return first_column() >= (t.group == p.experts ? p.shared_width : p.width); };
+    auto start = [&](const R &at, int s) {
+        bool is_shared = t.group == p.experts;
+        producer.start(at, 0, [&](uint32_t to, uint32_t full, int c) {
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                ptx::tensor_copy3(to + half * (copy_bytes / 2), is_shared ? &p.shared : &p.routed, full, first_column() + c * copy_rows + half * 64,
+                                  s * stage_terms, is_shared ? 0 : t.group);
+        });
+    };
+    int begun = 0;
+    if (p.ahead && all.is(work) && !past())
+        for (R at = ring; begun < min(stages, R::stages); at.next()) start(at, begun++);
+    ptx::wait_before();
+    ptx::start_next();
     if (all.is(work)) look(t);
     for (int turn = 0; all.is(work); turn ^= 1) {
         int then = first_thread ? atomicAdd(p.taken, 1) : 0;
-        int n = (t.rows + step - 1) / step * step, first = work % all.blocks * columns;
-        bool is_shared = t.group == p.experts, empty = first >= (is_shared ? p.shared_width : p.width);
+        int n = (t.rows + step - 1) / step * step;
+        bool empty = past();
         if (empty) look(ahead);
         for (int s = 0; s < (empty ? 0 : stages); s++) {
             if (s == 0) tell(work, next);
-            producer.start(producer.ring, 0, [&](uint32_t to, uint32_t full, int c) {
-#pragma unroll
-                for (int half = 0; half < 2; half++)
-                    ptx::tensor_copy3(to + half * (copy_bytes / 2), is_shared ? &p.shared : &p.routed, full, first + c * copy_rows + half * 64,
-                                      s * stage_terms, is_shared ? 0 : t.group);
-            });
+            if (s >= begun) start(producer.ring, s);
             if (s == 0) producer.next_rows();
             producer.gather(p.dy, p.dy_pitch, n, s * stage_terms, p.hidden);
             if (s == 0) look(ahead);
         }
+        begun = 0;
         if (first_thread) ptx::store_shared4(taken.turn(turn), uint32_t(then));
         ptx::group_sync(Taken::barrier, producers);
         work = next, next = ptx::load_shared4(taken.turn(turn));
@@ -181,14 +194,14 @@ template <class R, int step> __device__ __forceinline__ void down_backward(const
     extern __shared__ char shared[];
     R ring(shared);
     ring.init(Producer<R>::gathering);
-    ptx::wait_before();
-    ptx::start_next();
     int stages = (p.hidden + stage_terms - 1) / stage_terms;
     if (threadIdx.x >= consumers) {
         ptx::registers_down<40>();
         down_backward_produce<R, step>(p, ring);
     } else {
         ptx::registers_up<232>();
+        ptx::wait_before();
+        ptx::start_next();
         TurnedConsumer<R, true> consumer(ring);
         Work all(p);
         Taken taken(ring);

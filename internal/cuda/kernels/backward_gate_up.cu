@@ -15,35 +15,48 @@ __device__ __forceinline__ int parts_of(const GateUpBackwardParams &p, Tile t) {
 __device__ __forceinline__ int stages_of(const GateUpBackwardParams &p, Tile t) { return part_stages(p, t) * parts_of(p, t); }
 
 template <class R> __device__ __forceinline__ void gate_up_backward_produce(const GateUpBackwardParams &p, const R &ring) {
+    if (!p.ahead) ptx::wait_before();
     Producer<R> producer(ring);
     Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
     if (producer.warp >= producer.copying) { // as in down
+        ptx::wait_before();
+        ptx::start_next();
         if constexpr (R::leaves) {
             int group = producer.warp - producer.copying;
             Leaving<R>::store_all(walk, ring, group, &p.out_rows, p.out, p.hidden, [&](Tile t) { return stages_of(p, t); });
         }
         return;
     }
+    auto start = [&](const R &at, int part, int s) {
+        Tile t = walk.tile;
+        const TensorMap *weights = t.group == p.experts ? &p.shared : &p.routed;
+        int expert = t.group == p.experts ? 0 : t.group;
+        producer.start(at, (t.rows + 15) / 16 * 16 * row_bytes, [&](uint32_t to, uint32_t full, int c) {
+#pragma unroll
+            for (int half = 0; half < 2; half++, to += copy_bytes / 2) {
+                int column = (walk.block() * R::copies + c) * copy_rows + half * 64;
+                if constexpr (R::cluster > 1)
+                    ptx::tensor_copy4(to, weights, full, R::everyone, column, s * stage_terms, expert, part);
+                else
+                    ptx::tensor_copy4(to, weights, full, column, s * stage_terms, expert, part);
+            }
+        });
+    };
+    int begun = 0; // stages of the first part
+    if (p.ahead && walk.more())
+        for (R at = ring; begun < min(part_stages(p, walk.tile), R::stages); at.next()) start(at, 0, begun++);
+    ptx::wait_before();
     ptx::fence_async_memory();
+    ptx::start_next();
     for (; walk.more(); walk.next()) {
         Tile t = walk.tile;
-        bool is_shared = t.group == p.experts;
-        const TensorMap *rows = is_shared ? p.shared_rows : p.routed_rows, *weights = is_shared ? &p.shared : &p.routed;
-        int expert = is_shared ? 0 : t.group;
+        const TensorMap *rows = t.group == p.experts ? p.shared_rows : p.routed_rows;
         for (int part = 0; part < parts_of(p, t); part++) {
             for (int s = 0; s < part_stages(p, t); s++) {
-                producer.start(producer.ring, (t.rows + 15) / 16 * 16 * row_bytes, [&](uint32_t to, uint32_t full, int c) {
-#pragma unroll
-                    for (int half = 0; half < 2; half++, to += copy_bytes / 2) {
-                        int column = (walk.block() * R::copies + c) * copy_rows + half * 64;
-                        if constexpr (R::cluster > 1)
-                            ptx::tensor_copy4(to, weights, full, R::everyone, column, s * stage_terms, expert, part);
-                        else
-                            ptx::tensor_copy4(to, weights, full, column, s * stage_terms, expert, part);
-                    }
-                });
+                if (s >= begun) start(producer.ring, part, s);
                 producer.copy(rows + part, t.local, t.rows, s * stage_terms);
             }
+            begun = 0;
         }
         if constexpr (R::leaves)
             for (int g = 0; g < groups; g++) producer.give();
@@ -54,13 +67,13 @@ template <class R, int step> __device__ __forceinline__ void gate_up_backward(co
     extern __shared__ char shared[];
     R ring(shared);
     ring.init(Producer<R>::copying);
-    ptx::wait_before();
-    ptx::start_next();
     if (threadIdx.x >= consumers) {
         ptx::registers_down<40>();
         gate_up_backward_produce(p, ring);
     } else {
         ptx::registers_up<232>();
+        ptx::wait_before();
+        ptx::start_next();
         TurnedConsumer<R, false> consumer(ring);
         Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
         float acc[R::copies * R::most / 2] = {};
@@ -117,6 +130,6 @@ extern "C" __global__ void __launch_bounds__(256) experts_join_bf16(const __grid
         experts_gate_up_bwd_##copies##x##most##x##cluster##_bf16(const __grid_constant__ GateUpBackwardParams p) {           \
         gate_up_backward<Ring<copies, most, stages, cluster>, step>(p);                                                      \
     }
-GATE_UP_BACKWARD(1, 64, 8, 8, 1)
+GATE_UP_BACKWARD(2, 64, 8, 5, 1)
 GATE_UP_BACKWARD(2, 128, 16, 4, 1)
 GATE_UP_BACKWARD(2, 176, 8, 4, 2)

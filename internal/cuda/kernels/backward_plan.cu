@@ -1,7 +1,6 @@
 // Copyright 2026 The samebit authors. SPDX-License-Identifier: Apache-2.0
 
-// What the backward's plan has beside the forward's: which tokens take part (R9), each row's route weight, and where its
-// activations lie.
+// What the backward's plan has beside the forward's: which tokens take part (R9), and where each row's activations lie.
 
 #include "arith.cuh"
 #include "backward.cuh"
@@ -23,16 +22,6 @@ extern "C" __global__ void __launch_bounds__(256) backward_live_i32(const __grid
         live = __any_sync(~0u, bits & 0x7FFF);
     }
     for (int k = lane; k < p.slots; k += 32) p.live[int64_t(t) * p.slots + k] = live ? p.ids[int64_t(t) * p.slots + k] : -1;
-}
-
-extern "C" __global__ void __launch_bounds__(256) backward_weight_f32(const __grid_constant__ WeightParams p) {
-    ptx::wait_before();
-    ptx::start_next();
-    int wide = p.slots + 1;
-    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, t = i / wide;
-    if (t >= p.tokens.get()) return;
-    int k = int(i % wide), row = p.row[i];
-    if (row >= 0) p.weight[row] = k < p.slots ? p.weights[t * p.slots + k] : contract::sigmoid(p.z[t]);
 }
 
 extern "C" __global__ void __launch_bounds__(256) backward_places_i32(const __grid_constant__ PlacesParams p) {

@@ -15,7 +15,7 @@ template <class R, bool gathered> struct TurnedConsumer : Consumer<R> {
     using Consumer<R>::ring;
     __device__ __forceinline__ explicit TurnedConsumer(const R &r) : Consumer<R>(r) {}
 
-    __device__ __forceinline__ uint32_t leaving() const { return ring.bars + bars_bytes + this->group * leaving_bytes; }
+    __device__ __forceinline__ uint32_t leaving() const { return ring.behind() + this->group * leaving_bytes; }
     __device__ __forceinline__ void sync() const { ptx::group_sync(1 + this->group, 128); }
 
     // stage puts 32 tokens by 16 columns of the warpgroup's 64 there, from a token on: v as 64 rows by tokens of accumulators hold

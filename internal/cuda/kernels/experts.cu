@@ -53,45 +53,62 @@ template <class R, int step> __device__ __forceinline__ void gate_up(const GateU
     extern __shared__ char shared[];
     R ring(shared);
     ring.init(Producer<R>::gathering);
-    ptx::wait_before();
-    ptx::start_next();
     int stages = (p.hidden + stage_terms - 1) / stage_terms;
     if (threadIdx.x >= consumers) {
         fewer_registers<R>();
+        if (!p.ahead) ptx::wait_before();
         Producer<R> producer(ring);
         Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
         auto look = [&](Tile t) { producer.look_ahead(t.rows, [&](int i) { return p.token[t.row + i]; }); };
+        auto past = [&] { return walk.block() * columns >= (walk.tile.group == p.experts ? p.shared_width : p.width); };
+        // The weights' rows by eights, of the expert; or by sixteens, of all experts.
+        struct Weights {
+            const TensorMap *map;
+            int expert, at, further; // of the next copy
+        };
+        auto weights_here = [&] {
+            bool is_shared = walk.tile.group == p.experts;
+            Weights w{is_shared ? &p.shared : &p.routed, is_shared ? 0 : walk.tile.group, walk.block() * R::copies * 8, 8};
+            if (gate_up_pairs(is_shared ? p.shared_width : p.width)) w = {w.map, 0, w.expert * (p.width / 16) + w.at / 2, 4};
+            return w;
+        };
+        auto start = [&](const R &at, const Weights &w, int s) {
+            producer.start(at, 0, [&](uint32_t to, uint32_t full, int c) {
+                if constexpr (R::cluster > 1)
+                    ptx::tensor_copy5(to, w.map, full, R::everyone, s * stage_terms, 0, 0, w.at + c * w.further, w.expert);
+                else if constexpr (R::most <= 128) // an expert's rows are one tile, as a rule
+                    ptx::tensor_copy5_once(to, w.map, full, s * stage_terms, 0, 0, w.at + c * w.further, w.expert);
+                else
+                    ptx::tensor_copy5(to, w.map, full, s * stage_terms, 0, 0, w.at + c * w.further, w.expert);
+            });
+        };
+        int begun = 0;
+        if (p.ahead && walk.more() && !past())
+            for (R at = ring; begun < min(stages, R::stages); at.next()) start(at, weights_here(), begun++);
+        ptx::wait_before();
+        ptx::start_next();
         if (walk.more()) look(walk.tile);
         for (; walk.more(); walk.next()) {
-            Tile t = walk.tile;
-            int block = walk.block(), n = (t.rows + step - 1) / step * step;
-            bool is_shared = t.group == p.experts;
-            const TensorMap *map = is_shared ? &p.shared : &p.routed;
-            if (block * columns >= (is_shared ? p.shared_width : p.width)) {
+            if (past()) {
                 look(walk.ahead);
                 continue;
             }
-            // The weights' rows by eights, of the expert; or by sixteens, of all experts.
-            bool by_pairs = gate_up_pairs(is_shared ? p.shared_width : p.width);
-            int expert = is_shared ? 0 : t.group, at = block * R::copies * 8, step_at = by_pairs ? 4 : 8;
-            if (by_pairs) at = expert * (p.width / 16) + at / 2, expert = 0;
+            Tile t = walk.tile;
+            Weights weights = weights_here();
+            int n = (t.rows + step - 1) / step * step;
             for (int s = 0; s < stages; s++) {
-                producer.start(producer.ring, 0, [&](uint32_t to, uint32_t full, int c) {
-                    if constexpr (R::cluster > 1)
-                        ptx::tensor_copy5(to, map, full, R::everyone, s * stage_terms, 0, 0, at + c * step_at, expert);
-                    else if constexpr (R::most <= 128) // an expert's rows are one tile, as a rule
-                        ptx::tensor_copy5_once(to, map, full, s * stage_terms, 0, 0, at + c * step_at, expert);
-                    else
-                        ptx::tensor_copy5(to, map, full, s * stage_terms, 0, 0, at + c * step_at, expert);
-                });
+                if (s >= begun) start(producer.ring, weights, s);
                 if (s == 0) producer.next_rows();
                 producer.gather(p.x, p.x_pitch, n, s * stage_terms, p.hidden);
                 if (s == 0) look(walk.ahead);
             }
+            begun = 0;
         }
         producer.finish();
     } else {
         more_registers<R>();
+        ptx::wait_before();
+        ptx::start_next();
         Consumer<R> consumer(ring, R::cluster > 1);
         Walk<R> walk(ring, p.tiles, p.tile_count, p.blocks);
         float acc[R::copies * R::most / 2] = {};

@@ -56,9 +56,12 @@ struct PlanParams {
     Tile *tiles;
     int *tile_count;
     int *counts; // [blocks+1,E+1]: of each block of tokens; then of those before it
+    const float *weights, *z; // [T,K], [T]
+    float *weight;            // [R]: each row's route weight, or null
     Count tokens;
     int experts, slots, shared, block_tokens, tile_most, tile_step;
     int tile_cluster; // a group's tiles come in so many; the last may have no rows
+    int adds;         // lay adds up the blocks' counts
 };
 
 struct GateUpParams {
@@ -72,6 +75,7 @@ struct GateUpParams {
     bf16_t *h, *shared_h;
     int hidden, experts, width, shared_width;
     int blocks; // of columns, of the widest expert
+    int ahead;  // the plan is older than the kernel before: tiles and weights may be read before that one has ended
 };
 
 struct DownParams {

@@ -4,6 +4,7 @@
 // for each (expert, token) says all: a row's place among its expert's rows is the number of bits before its own. Group E is
 // the shared expert. Tokens without work have id -1 in their first slot.
 
+#include "arith.cuh"
 #include "params.cuh"
 #include "ptx.cuh"
 
@@ -49,6 +50,7 @@ template <class Start> __device__ __forceinline__ void place(const PlanParams &p
             row = start(g) + bits.count(g, t);
             p.token[row] = first + t;
             p.slot[row] = k;
+            if (p.weight) p.weight[row] = k < p.slots ? p.weights[int64_t(first + t) * p.slots + k] : contract::sigmoid(p.z[first + t]);
         }
         p.row[int64_t(first) * wide + i] = row;
     }
@@ -144,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(plan_threads) plan_one_i32(const __
 }
 
 // Or four kernels: each block of tokens counts; each group's counts are added up over the blocks; one block lays out; each
-// block of tokens places.
+// block of tokens places. Where there are few blocks, the third does what the second would.
 extern "C" __global__ void __launch_bounds__(count_threads) plan_count_i32(const __grid_constant__ PlanParams p) {
     extern __shared__ uint32_t words[];
     ptx::wait_before();
@@ -185,9 +187,25 @@ extern "C" __global__ void __launch_bounds__(256) plan_add_i32(const __grid_cons
 extern "C" __global__ void __launch_bounds__(plan_threads) plan_lay_i32(const __grid_constant__ PlanParams p) {
     ptx::wait_before();
     ptx::start_next();
-    int blocks = (p.tokens.get() + p.block_tokens - 1) / p.block_tokens;
-    const int *totals = p.counts + int64_t(blocks) * (p.experts + 1);
-    lay<true>(p, [&](int g) { return totals[g]; }, [](int, int) {});
+    int blocks = (p.tokens.get() + p.block_tokens - 1) / p.block_tokens, wide = p.experts + 1;
+    int *totals = p.counts + int64_t(blocks) * wide;
+    auto rows = [&](int g) {
+        if (!p.adds) return totals[g];
+        int before = 0;
+        constexpr int at_once = 8;
+        for (int first = 0; first < blocks; first += at_once) {
+            int n[at_once];
+#pragma unroll
+            for (int i = 0; i < at_once; i++) n[i] = first + i < blocks ? p.counts[(first + i) * wide + g] : 0;
+#pragma unroll
+            for (int i = 0; i < at_once; i++) {
+                if (first + i < blocks) p.counts[(first + i) * wide + g] = before;
+                before += n[i];
+            }
+        }
+        return totals[g] = before;
+    };
+    lay<true>(p, rows, [](int, int) {});
 }
 
 extern "C" __global__ void __launch_bounds__(count_threads) plan_place_i32(const __grid_constant__ PlanParams p) {

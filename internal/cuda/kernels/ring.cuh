@@ -34,7 +34,7 @@ template <int copies_, int most_, int depth, int cluster_ = 1> struct Ring {
 
     __device__ __forceinline__ explicit Ring(const void *shared) {
         base = (ptx::shared_address(shared) + 1023) & ~1023u;
-        bars = base + stages * bytes + consumers / 32 * staging_bytes;
+        bars = base + stages * bytes;
     }
     __device__ __forceinline__ uint32_t a() const { return base + stage * bytes; }
     __device__ __forceinline__ uint32_t b() const { return a() + a_bytes; }
@@ -43,7 +43,8 @@ template <int copies_, int most_, int depth, int cluster_ = 1> struct Ring {
     // A warpgroup's results are in the stage that it was given: for a tile, of two by turns. With one, a warp that has yet to look for the
     // first results could be overtaken by the next, where tiles have one stage.
     __device__ __forceinline__ uint32_t made(int group, int tile) const { return bars + 8 * (stages + tile % 2 * groups + group); }
-    __device__ __forceinline__ uint32_t staging(int warp) const { return base + stages * bytes + warp * staging_bytes; }
+    __device__ __forceinline__ uint32_t behind() const { return bars + bars_bytes; } // the ring: memory that a product has beside
+    __device__ __forceinline__ uint32_t staging(int warp) const { return behind() + warp * staging_bytes; }
     __device__ __forceinline__ int rank() const { return cluster > 1 ? ptx::cluster_rank() : 0; }
     __device__ __forceinline__ void next() {
         if (++stage == stages) stage = 0, phase ^= 1;

@@ -63,11 +63,11 @@ __device__ __forceinline__ void segments(const LogitsParams &p) {
     }
 }
 
-// logits, of many tokens: a block has 128 of them, which are operand M here, and 176 rows of the router; it walks all segments, and
-// adds each to a sum rounded to nearest even.
-constexpr int logits_tokens = 128, logits_experts = 176;
+// logits, of many tokens: a block has 128 of them, which are operand M here, and some rows of the router; it walks all segments, and
+// adds each to a sum rounded to nearest even. Few rows make many blocks, two to a multiprocessor, for tokens that are not so many.
+constexpr int logits_tokens = 128, logits_few = 48, logits_many = 176;
 
-__device__ __forceinline__ void logits(const LogitsParams &p) {
+template <int logits_experts> __device__ __forceinline__ void logits(const LogitsParams &p) {
     using R = Ring<1, logits_experts, 4>;
     extern __shared__ char shared[];
     R ring(shared);
@@ -88,7 +88,7 @@ __device__ __forceinline__ void logits(const LogitsParams &p) {
             ptx::tensor_copy2(ring.b(), &p.router, full, s * stage_terms, expert);
         }
     } else {
-        ptx::registers_up<232>();
+        ptx::registers_up<logits_experts == logits_few ? 96 : 232>();
         Consumer<R> consumer(ring, true);
         float acc[logits_experts / 2] = {}, sum[logits_experts / 2] = {};
         for (int s = 0; s < stages; s += segment_stages) {
@@ -117,7 +117,8 @@ __device__ __forceinline__ void logits(const LogitsParams &p) {
 }
 
 extern "C" __global__ void __launch_bounds__(threads, 2) route_segments_fwd_bf16(const __grid_constant__ LogitsParams p) { segments(p); }
-extern "C" __global__ void __launch_bounds__(threads, 1) route_logits_fwd_bf16(const __grid_constant__ LogitsParams p) { logits(p); }
+extern "C" __global__ void __launch_bounds__(threads, 2) route_logits_fwd_few_bf16(const __grid_constant__ LogitsParams p) { logits<logits_few>(p); }
+extern "C" __global__ void __launch_bounds__(threads, 1) route_logits_fwd_many_bf16(const __grid_constant__ LogitsParams p) { logits<logits_many>(p); }
 
 // order gives a key that grows as the logit does; it is above 0 for finite ones, and equal for both zeros.
 __device__ __forceinline__ uint32_t order(float v) {
