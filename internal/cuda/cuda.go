@@ -147,7 +147,7 @@ func launch[P any](b *Backend, kernel int, grid [3]int, block, shared int, p *P)
 }
 
 // after says whether what was launched last is one of these kernels, as a kernel's parameter: where it is, what is older may be read before it
-// has ended.
+// has ended. Nothing may be written until then: memory that was given back is another's in the order of the stream.
 func (b *Backend) after(kernels ...int) int32 {
 	if slices.Contains(kernels, b.last) {
 		return 1

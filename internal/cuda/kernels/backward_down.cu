@@ -30,13 +30,7 @@ template <bool whole> __device__ __forceinline__ void store8(bf16_t *to, const E
     uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) words[i] = contract::round2(d.v[2 * i], d.v[2 * i + 1]);
-    if (whole) {
-        if (left > 0) *reinterpret_cast<uint4 *>(to) = make_uint4(words[0], words[1], words[2], words[3]);
-    } else {
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (i < left) to[i] = bf16_t(words[i / 2] >> 16 * (i % 2));
-    }
+    store_eight(to, make_uint4(words[0], words[1], words[2], words[3]), left, whole);
 }
 
 // SwigluGradient is R8 for eight columns of a row, before the casts.

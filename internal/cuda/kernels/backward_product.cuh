@@ -31,18 +31,8 @@ template <class R, bool gathered> struct TurnedConsumer : Consumer<R> {
         int thread = threadIdx.x & 127, chunk = thread % 8;
         column += chunk * 8;
         bool whole = (pitch & 7) == 0 && (reinterpret_cast<uintptr_t>(to) & 15) == 0;
-        for (int t = thread / 8; t < tokens; t += 16) {
-            uint4 v = ptx::load_shared16(leaving() + t * leaving_pitch + chunk * 16);
-            bf16_t *dst = to + t * pitch + column;
-            if (whole) {
-                if (column < width) *reinterpret_cast<uint4 *>(dst) = v;
-            } else {
-                uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-                for (int i = 0; i < 8; i++)
-                    if (column + i < width) dst[i] = bf16_t(words[i / 2] >> 16 * (i % 2));
-            }
-        }
+        for (int t = thread / 8; t < tokens; t += 16)
+            store_eight(to + t * pitch + column, ptx::load_shared16(leaving() + t * leaving_pitch + chunk * 16), width - column, whole);
     }
 
     // ask has the tensor cores multiply stage s into acc.

@@ -91,6 +91,18 @@ template <class R> struct Consumer {
     }
 };
 
+// store_eight writes eight columns of a row in BF16, of which left are inside the matrix: at once where its rows are of whole 16 bytes.
+__device__ __forceinline__ void store_eight(bf16_t *to, uint4 v, int left, bool whole) {
+    if (whole) {
+        if (left > 0) *reinterpret_cast<uint4 *>(to) = v;
+        return;
+    }
+    uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (i < left) to[i] = bf16_t(words[i / 2] >> 16 * (i % 2));
+}
+
 // Rows is a warp's way from pieces to rows of a matrix, through its staging memory, where what is a column becomes a row. A piece has
 // eight or sixteen columns of each copy: halves. Copies are so many columns apart: none between, where the weights' rows are
 // ordered for that. A lane stores eight columns of some tokens. The last columns may lie past the matrix.
@@ -136,13 +148,8 @@ template <class R, int halves> struct Rows {
         int first = piece * Consumer<R>::piece_tokens;
 #pragma unroll 1
         for (int i = 0; i < Consumer<R>::piece_tokens; i += stored) {
-            if (first + i >= tokens) continue;
-            uint4 v = ptx::load_shared16(get + i * 16 * parts);
-            uint32_t words[4] = {v.x, v.y, v.z, v.w};
-            bf16_t *dst = to + int64_t(first + i) * pitch;
-#pragma unroll
-            for (int j = 0; j < 8; j++)
-                if (column + j < width) dst[j] = bf16_t(words[j / 2] >> 16 * (j % 2));
+            if (first + i < tokens)
+                store_eight(to + int64_t(first + i) * pitch, ptx::load_shared16(get + i * 16 * parts), width - column, false);
         }
     }
 };
@@ -217,16 +224,7 @@ template <class R> struct Leaving {
         // What is left of the rows, or all where they are not of whole 16 bytes.
         for (int i = lane; i < (rows - done) * (columns / 8); i += 32) {
             int r = done + i / (columns / 8), c = i % (columns / 8) * 8;
-            uint4 v = ptx::load_shared16(place(r, c));
-            bf16_t *to = out + int64_t(row + r) * width + column + c;
-            if (whole) {
-                if (column + c < width) *reinterpret_cast<uint4 *>(to) = v;
-                continue;
-            }
-            uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-            for (int j = 0; j < 8; j++)
-                if (column + c + j < width) to[j] = bf16_t(words[j / 2] >> 16 * (j % 2));
+            store_eight(out + int64_t(row + r) * width + column + c, ptx::load_shared16(place(r, c)), width - column - c, whole);
         }
         ptx::store_wait_read<0>();
         __syncwarp();
