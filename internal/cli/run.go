@@ -64,6 +64,8 @@ Writes to --out, which appears whole or not at all:
     grad.NAME     F32 or BF16  for each of the layer's tensors, under the checkpoint's own name
                                less its prefix: grad.mlp.experts.0.gate_proj.weight
 
+A token of x whose logits are not finite is rejected alone; a dy that is not finite is worked with as it is, so that its token's dx and the gradients of its experts are not finite either.
+
 A digest is the SHA-256 of a line such as "BF16 [24,128]" and then the tensor's bytes; that of several tensors, the SHA-256 of lines "digest  name" sorted by name, as sha256sum prints them.
 
 On ranks each reads its part of the weights, and all read --in; the tokens of a call are shared out over the columns, and the first rank writes --out, which has every token and whole gradients: the same file whatever the grid.
