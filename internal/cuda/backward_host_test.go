@@ -103,6 +103,25 @@ func TestFailedPlan(t *testing.T) {
 	}
 }
 
+// A kernel that was not launched is none that another may come early after.
+func TestFailedLaunch(t *testing.T) {
+	b, fake := fakeBackend(t)
+	l := loadFake(t, b, tinyShape)
+	f := newWork(t, b, tinyShape, testgen.Tokens(5, tinyShape.Hidden, 1), nil, false)
+	defer f.free(b)
+	if err := f.run(l); err != nil {
+		t.Fatal(err)
+	}
+	fake.Failing = "cuLaunchKernelEx"
+	if err := l.GateUp(f.gateUp); err == nil {
+		t.Fatal("no error where nothing can be launched")
+	}
+	fake.Failing, fake.Launches = "", nil
+	if err := l.Down(f.down); err != nil || fake.Launches[0] != "experts_down_fwd_1x64x1_bf16" {
+		t.Errorf("down after gate and up that failed: %v, %v", err, fake.Launches)
+	}
+}
+
 // Every entry of the table is chosen for some number of tokens of the first model.
 func TestBackwardTilingFor(t *testing.T) {
 	for tokens, want := range map[int]int{1: 0, 64: 0, 1024: 0, 2201: 0, 2202: 1, 4096: 1, 9881: 1, 9882: 2, 1 << 17: 2} {

@@ -142,8 +142,12 @@ func launch[P any](b *Backend, kernel int, grid [3]int, block, shared int, p *P)
 		early = last == "down"
 	}
 	b.last = kernel
-	return b.gpu.Launch(driver.Launch{Kernel: b.kernels[kernel], Name: image.Kernels[kernel], Grid: grid, Block: block, Shared: shared,
+	err := b.gpu.Launch(driver.Launch{Kernel: b.kernels[kernel], Name: image.Kernels[kernel], Grid: grid, Block: block, Shared: shared,
 		Early: early}, unsafe.Pointer(p), b.stream)
+	if err != nil {
+		b.last = unknown
+	}
+	return err
 }
 
 // after says whether what was launched last is one of these kernels, as a kernel's parameter: where it is, what is older may be read before it

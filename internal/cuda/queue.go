@@ -23,7 +23,7 @@ func (l *layer) Queue() (backend.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{memory: memory{gpu: l.gpu, stream: own}, kernels: l.kernels}
+	b := &Backend{memory: memory{gpu: l.gpu, stream: own}, kernels: l.kernels, last: unknown}
 	return &queue{&layer{Backend: b, Shape: l.Shape, from: l.from, w: l.w, bf16Logits: l.bf16Logits}, own}, nil
 }
 
