@@ -153,8 +153,10 @@ template <class R, int step> __device__ __forceinline__ void down_backward_produ
         });
     };
     int begun = 0;
-    if (p.ahead && all.is(work) && !past())
+    if (p.ahead && all.is(work) && !past()) {
+        tell(work, next); // before the stage can be full
         for (R at = ring; begun < min(stages, R::stages); at.next()) start(at, begun++);
+    }
     ptx::wait_before();
     ptx::start_next();
     if (all.is(work)) look(t);
@@ -164,7 +166,7 @@ template <class R, int step> __device__ __forceinline__ void down_backward_produ
         bool empty = past();
         if (empty) look(ahead);
         for (int s = 0; s < (empty ? 0 : stages); s++) {
-            if (s == 0) tell(work, next);
+            if (s == 0 && begun == 0) tell(work, next);
             if (s >= begun) start(producer.ring, s);
             if (s == 0) producer.next_rows();
             producer.gather(p.dy, p.dy_pitch, n, s * stage_terms, p.hidden);
